@@ -1,0 +1,96 @@
+"""Atomic writes on a local disk: temporary name, fsync, publish by hard link; small refs move by compare-and-swap."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sevenfold.storage.errors import SevenfoldError
+
+
+def temporary_beside(path: Path) -> Path:
+    """A fresh hidden name in `path`'s own folder (created), so that a link or rename never crosses file systems."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.parent / f".tmp-{uuid.uuid4().hex}"
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make names just created or renamed in `folder` survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def publish(temporary: Path, final: Path) -> bool:
+    """Give a complete, fsynced temporary file its final name, only if that name is free.
+
+    Returns True when this call created `final`, False when it already existed (the temporary is removed either way).
+    A hard link is atomic and fails when the name exists, so of many writers exactly one wins.
+    """
+    try:
+        os.link(temporary, final)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    fsync_folder(final.parent)
+    return True
+
+
+def create(path: Path, data: bytes) -> bool:
+    """Write `data` to `path` only if absent, whole or not at all. True when this call created it."""
+    if path.exists():
+        return False
+    temporary = temporary_beside(path)
+    _write_synced(temporary, data)
+    return publish(temporary, path)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write or overwrite `path` atomically: readers see the old bytes or the new, never a mixture."""
+    temporary = temporary_beside(path)
+    _write_synced(temporary, data)
+    temporary.replace(path)
+    fsync_folder(path.parent)
+
+
+def compare_and_swap(path: Path, expected: bytes | None, data: bytes) -> None:
+    """Replace `path` only while it still holds `expected` (None: while it is absent).
+
+    Raises SevenfoldError when another writer moved it first.
+    """
+    with locked(path):
+        current = path.read_bytes() if path.exists() else None
+        if current != expected:
+            raise SevenfoldError(
+                "another writer moved it meanwhile",
+                where=str(path),
+                expected=repr(expected),
+                do="read the newest state and try again",
+            )
+        replace(path, data)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """An exclusive lock beside `path`, held across processes and released by the kernel if the holder dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path.parent / f".{path.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with open(path, "xb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())

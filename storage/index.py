@@ -1,0 +1,126 @@
+"""The columns of every table the lake keeps, and how a Parquet file of them is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sevenfold.storage import files
+
+_MEASURED = [
+    ("label", pa.string()),
+    ("split", pa.string()),
+    ("path", pa.string()),
+    ("width", pa.int32()),
+    ("height", pa.int32()),
+    ("channels", pa.int32()),
+    ("mode", pa.string()),
+    ("format", pa.string()),
+    ("pixel_digest", pa.string()),
+    ("phash", pa.int64()),
+]
+
+LANDING = pa.schema([("id", pa.string()), ("ext", pa.string()), ("bytes", pa.int64()), *_MEASURED])
+"""One row per landed sample, sorted by id. `bytes`: size of the image file."""
+
+INDEX = pa.schema(
+    [
+        ("id", pa.string()),
+        ("batch", pa.string()),
+        ("shard", pa.string()),
+        ("ext", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("components", pa.list_(pa.struct([("ext", pa.string()), ("offset", pa.int64()), ("size", pa.int64())]))),
+        *_MEASURED,
+    ]
+)
+"""The sample index, a row per stored sample. `offset`, `size`: its image within the shard; `components`: the rest."""
+
+SAMPLES = pa.schema(
+    [f for f in INDEX if f.name not in ("components", "label", "split")]
+    + [pa.field("label", pa.string()), pa.field("split", pa.string()), pa.field("weight", pa.float64())]
+)
+"""A version's effective rows: the index with the overlays applied."""
+
+ALIASES = pa.schema([("id", pa.string()), ("path", pa.string()), ("label", pa.string()), ("reason", pa.string())])
+QUARANTINE = pa.schema(
+    [
+        ("path", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("label", pa.string()),
+        ("split", pa.string()),
+        ("source", pa.string()),
+        ("bytes", pa.int64()),
+    ]
+)
+OVERLAY = pa.schema(
+    [
+        ("id", pa.string()),
+        ("exclude", pa.bool_()),
+        ("label", pa.string()),
+        ("split", pa.string()),
+        ("weight", pa.float64()),
+        ("reviewer", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+QUEUE = pa.schema(
+    [
+        ("id", pa.string()),
+        ("kind", pa.string()),
+        ("rank", pa.int32()),
+        ("score", pa.float64()),
+        ("inclusion_probability", pa.float64()),
+        ("label", pa.string()),
+        ("suggestion", pa.string()),
+        ("content_id", pa.string()),
+        ("producer", pa.string()),
+    ]
+)
+PROPERTIES = ("brightness", "contrast", "sharpness", "entropy", "colorfulness", "aspect", "bytes_per_pixel")
+"""The float signals that ingest measures of every image."""
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`table` with exactly `schema`'s columns, in its order; absent columns become null."""
+    columns = [
+        table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type) for f in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def write_parquet(path: Path, groups: Iterable[pa.Table], schema: pa.Schema, *, overwrite: bool) -> bool:
+    """Write one row group per table, synced and published whole; True when this call made the file.
+
+    With `overwrite` an older file is replaced atomically, else it is left as it is.
+    """
+    if not overwrite and path.exists():
+        return False
+    temporary = files.temporary_beside(path)
+    dictionary = [f.name for f in schema if f.name in _REPEATED]
+    with (
+        open(temporary, "xb") as f,
+        pq.ParquetWriter(f, schema, compression="zstd", use_dictionary=dictionary) as writer,
+    ):
+        for group in groups:
+            writer.write_table(group, row_group_size=max(1, group.num_rows))
+    with open(temporary, "rb") as f:
+        os.fsync(f.fileno())
+    if overwrite:
+        temporary.replace(path)
+        files.fsync_folder(path.parent)
+        return True
+    return files.publish(temporary, path)
+
+
+_REPEATED = {
+    "batch", "shard", "ext", "label", "split", "mode", "format", "reason", "reviewer", "source", "name", "producer",
+    "scope", "content_id", "kind", "suggestion", "predicted", "width", "height", "channels",
+}  # fmt: skip
+"""Columns of few different values: dictionary pages pay there and nowhere else."""

@@ -1,0 +1,53 @@
+"""Names that become file names: checked once, here, so that none can climb out of its folder."""
+
+from __future__ import annotations
+
+import re
+
+from sevenfold.storage.errors import SevenfoldError
+
+SPLITS = ("train", "val", "test", "pool")
+"""Every sample is in one of these; `pool` holds what is not labelled yet."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"v([0-9]+)")
+
+SPLIT_WORDS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+    "pool": "pool",
+    "unlabelled": "pool",
+    "unlabeled": "pool",
+}
+"""Folder or column values that name a split, lower-cased."""
+
+
+def check_name(name: str, what: str) -> str:
+    """Return `name` when it is safe as one path component; raise SevenfoldError naming `what` otherwise."""
+    if not _NAME.fullmatch(name):
+        raise SevenfoldError(
+            f"the {what} {name!r} cannot be used as a name",
+            expected="letters, digits and . _ + = -, starting with a letter or digit, at most 128 characters",
+            do="choose another name",
+        )
+    return name
+
+
+def check_digest(digest: str, what: str) -> str:
+    """Return `digest` when it is 64 lower-case hex digits; raise SevenfoldError otherwise."""
+    if not _DIGEST.fullmatch(digest):
+        raise SevenfoldError(f"{digest!r} is not a {what}", expected="64 lower-case hex digits (sha256)")
+    return digest
+
+
+def version_number(text: str) -> int | None:
+    """7 for "v7" or "7", None for anything else."""
+    match = _VERSION.fullmatch(text if text.startswith("v") else f"v{text}")
+    return int(match[1]) if match else None

@@ -1,0 +1,248 @@
+"""Sharding: re-read a batch's inputs, prove that they are still the bytes that were measured, write tars and the index.
+
+A pure function of (batch, what the version already holds, class order, shard size): shards are per split, samples in
+id order, so that the classes are mixed and any machine writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sevenfold.storage import files, tar
+from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
+from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, conform, write_parquet
+from sevenfold.storage.names import SPLITS
+from sevenfold.storage.progress import Progress, silent
+from sevenfold.storage.records import Batch
+from sevenfold.storage.sources import InputError, Source
+
+
+@dataclass(frozen=True)
+class Known:
+    """The ids that are taken already, with the label each has: what a new batch is compared with."""
+
+    ids: pa.Array
+    labels: pa.Array
+
+
+def pack(
+    root: Path,
+    batch: Batch,
+    source: Source | None,
+    known: Known,
+    classes: Mapping[str, int],
+    *,
+    shard_bytes: int,
+    progress: Progress | None = None,
+) -> Batch:
+    """Write the batch's shards and index; returns its record with `packed` filled in (already saved).
+
+    `packed`: key (what the result depends on), index (digest or None), samples, shards. Known ids become aliases;
+    known ids with another label become proposed relabels in the queue `relabels-<batch>`; an input whose bytes have
+    changed since landing is quarantined as `changed`. `source` may be None when the result is known to exist.
+    """
+    folder = root / "batches" / batch.dataset
+    landed = pq.read_table(folder / f"{batch.batch}.parquet", schema=LANDING)
+    place = pc.index_in(landed["id"], value_set=known.ids)
+    fresh = landed.filter(pc.is_null(place))
+    old = landed.filter(pc.is_valid(place))
+    labels = sorted({x for x in fresh["label"].to_pylist() if x is not None})
+    key = digest_json(
+        {
+            "batch": batch.digest,
+            "known": digest_table(old.select(["id"])),
+            "classes": {label: classes[label] for label in labels},
+            "shard_bytes": shard_bytes,
+        }
+    )
+    if batch.packed and batch.packed["key"] == key and _all_there(root, batch.packed):
+        return batch
+    if source is None:
+        raise ValueError("packing needs the source")
+    written = _Writer(root, source, classes, batch, shard_bytes, progress or silent).write(fresh)
+    relabelled = _known_again(root, batch, old, pc.take(known.labels, place.drop_null()))
+    _note_changed(root, batch, written.changed)
+    kept = sum(t.num_rows for t in written.groups)
+    index = None
+    if written.groups:
+        index = digest_table(pa.concat_tables(written.groups))
+        write_parquet(root / "index" / index[:2] / f"{index}.parquet", written.groups, INDEX, overwrite=False)
+    counts = {
+        "inputs": batch.counts["inputs"],
+        "samples": kept,
+        "aliases": batch.counts["inputs"] - kept - relabelled - landing_quarantined(batch) - len(written.changed),
+        "relabels": relabelled,
+        "quarantined": landing_quarantined(batch) + len(written.changed),
+    }
+    reasons = {k: v for k, v in batch.reasons.items() if k != "changed"}
+    if written.changed:
+        reasons["changed"] = len(written.changed)
+    packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
+    return save(root, replace(batch, packed=packed, counts=counts, reasons=dict(sorted(reasons.items()))))
+
+
+def save(root: Path, batch: Batch) -> Batch:
+    """Replace the batch's record atomically."""
+    files.replace(root / "batches" / batch.dataset / f"{batch.batch}.json", batch.to_json())
+    return batch
+
+
+def shard_path(root: Path, digest: str) -> Path:
+    """Where the shard of this digest lies."""
+    return root / "shards" / digest[:2] / f"{digest}.tar"
+
+
+def landing_quarantined(batch: Batch) -> int:
+    """Inputs set aside when the batch landed, before sharding found any that had changed."""
+    return batch.counts["quarantined"] - batch.reasons.get("changed", 0)
+
+
+def _all_there(root: Path, packed: Mapping[str, Any]) -> bool:
+    index = packed["index"]
+    return all(shard_path(root, s["digest"]).exists() for s in packed["shards"]) and (
+        index is None or (root / "index" / index[:2] / f"{index}.parquet").exists()
+    )
+
+
+class _Writer:
+    """Writes shard after shard, each held in memory whole so that its digest is known before it has a name."""
+
+    def __init__(
+        self, root: Path, source: Source, classes: Mapping[str, int], batch: Batch, shard_bytes: int, progress: Progress
+    ) -> None:
+        self.root, self.source, self.classes, self.batch = root, source, classes, batch
+        self.shard_bytes, self.progress = shard_bytes, progress
+        self.groups: list[pa.Table] = []
+        self.shards: list[dict[str, Any]] = []
+        self.changed: list[dict[str, Any]] = []
+
+    def write(self, rows: pa.Table) -> _Writer:
+        done, total = 0, rows.num_rows
+        for split in SPLITS:
+            part = rows.filter(pc.equal(rows["split"], split))
+            for group in self._groups(part):
+                self._shard(split, group)
+                done += group.num_rows
+                self.progress(done, total, "writing shards")
+        return self
+
+    def _groups(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Cut rows (in id order) so that each group's tar stays within shard_bytes, one sample at least."""
+        start, length = 0, 0
+        for i, size in enumerate(rows["bytes"].to_pylist()):
+            need = tar.member_length(size) + tar.member_length(8)
+            if length and length + need > self.shard_bytes:
+                yield rows.slice(start, i - start)
+                start, length = i, 0
+            length += need
+        if start < rows.num_rows:
+            yield rows.slice(start)
+
+    def _shard(self, split: str, rows: pa.Table) -> None:
+        pieces: list[bytes] = []
+        position = 0
+        keep, offsets, sizes, components = [], [], [], []
+        for i, (key, ext, path, label) in enumerate(
+            zip(*(rows[c].to_pylist() for c in ("id", "ext", "path", "label")), strict=True)
+        ):
+            try:
+                data = self.source.read(path)
+            except InputError as e:
+                self._set_aside(path, label, split, f"it can no longer be read: {e}")
+                continue
+            if digest_bytes(data) != key:
+                self._set_aside(path, label, split, "its bytes are not those that were measured when it landed")
+                continue
+            name = key.encode()
+            pieces += (tar.header(name + b"." + ext.encode(), len(data)), data, tar.padding(len(data)))
+            keep.append(i)
+            offsets.append(position + tar.BLOCK)
+            sizes.append(len(data))
+            position += tar.member_length(len(data))
+            others = []
+            if label is not None:
+                number = b"%d" % self.classes[label]
+                pieces += (tar.header(name + b".cls", len(number)), number, tar.padding(len(number)))
+                others.append({"ext": "cls", "offset": position + tar.BLOCK, "size": len(number)})
+                position += tar.member_length(len(number))
+            components.append(others)
+        if not keep:
+            return
+        pieces.append(tar.END)
+        digest = _publish_shard(self.root, pieces)
+        table = rows.take(keep)
+        n = table.num_rows
+        columns = {
+            "batch": pa.array([self.batch.batch] * n),
+            "shard": pa.array([digest] * n),
+            "offset": pa.array(offsets, pa.int64()),
+            "size": pa.array(sizes, pa.int64()),
+            "components": pa.array(components, INDEX.field("components").type),
+        }
+        for name, column in columns.items():
+            table = table.append_column(name, column)
+        self.groups.append(conform(table, INDEX))
+        self.shards.append({"digest": digest, "samples": n, "bytes": position + len(tar.END), "split": split})
+
+    def _set_aside(self, path: str, label: str | None, split: str, detail: str) -> None:
+        self.changed.append(
+            {"path": path, "reason": "changed", "detail": detail, "label": label, "split": split,
+             "source": self.batch.source, "bytes": 0}
+        )  # fmt: skip
+
+
+def _publish_shard(root: Path, pieces: list[bytes]) -> str:
+    h = hashlib.sha256()
+    for piece in pieces:
+        h.update(piece)
+    digest = h.hexdigest()
+    path = shard_path(root, digest)
+    if path.exists():
+        return digest
+    temporary = files.temporary_beside(path)
+    with open(temporary, "xb") as f:
+        f.writelines(pieces)
+        f.flush()
+        os.fsync(f.fileno())
+    files.publish(temporary, path)
+    return digest
+
+
+def _known_again(root: Path, batch: Batch, old: pa.Table, known_labels: pa.Array) -> int:
+    """Known ids: same label (or none) is one more path of it, another label is a proposal for people to decide."""
+    aliases = pq.read_table(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", schema=ALIASES)
+    aliases = aliases.filter(pc.not_equal(aliases["reason"], _KNOWN))
+    again, proposals = [], []
+    for row, label in zip(old.select(["id", "path", "label"]).to_pylist(), known_labels.to_pylist(), strict=True):
+        if row["label"] is None or row["label"] == label:
+            again.append({**row, "reason": _KNOWN})
+        else:
+            proposals.append({"id": row["id"], "kind": "relabel", "label": label, "suggestion": row["label"]})
+    table = pa.concat_tables([aliases, pa.Table.from_pylist(again, schema=ALIASES)])
+    write_parquet(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", [table], ALIASES, overwrite=True)
+    if proposals:
+        queue = conform(pa.Table.from_pylist(proposals), QUEUE)
+        path = root / "queues" / batch.dataset / f"relabels-{batch.batch}.parquet"
+        write_parquet(path, [queue], QUEUE, overwrite=True)
+    return len(proposals)
+
+
+_KNOWN = "known already"
+
+
+def _note_changed(root: Path, batch: Batch, changed: list[dict[str, Any]]) -> None:
+    path = root / "quarantine" / batch.dataset / f"{batch.batch}.parquet"
+    table = pq.read_table(path, schema=QUARANTINE)
+    before = table.filter(pc.not_equal(table["reason"], "changed"))
+    if changed or before.num_rows != table.num_rows:
+        table = pa.concat_tables([before, pa.Table.from_pylist(changed, schema=QUARANTINE)])
+        write_parquet(path, [table], QUARANTINE, overwrite=True)

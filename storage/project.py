@@ -1,0 +1,98 @@
+"""sevenfold.toml: which lake, which dataset, which policy. Found in the current folder or above it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.lake import SHARD_BYTES, Lake
+
+FILE = "sevenfold.toml"
+
+
+class Project(BaseModel):
+    """The settings of one project folder; paths in the file are relative to it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: Path = Field(exclude=True)
+    lake: Path = Path("lake")
+    dataset: str = "main"
+    inbox: Path = Path("inbox")
+    policy: Path = Path("policy.yaml")
+    suite: Path = Path("suite.json")
+    model: str = "classifier"
+    classes: tuple[str, ...] = ()
+    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    shard_bytes: int = Field(default=SHARD_BYTES, ge=4096)
+    train: dict[str, Any] = Field(default_factory=dict)
+    """Defaults for training (see training.config.TrainConfig)."""
+
+    def path(self, name: str) -> Path:
+        """One of the path settings, absolute."""
+        return (self.folder / getattr(self, name)).absolute()
+
+    @property
+    def home(self) -> Path:
+        """Where Dagster and other services keep their state: beside the settings, never in the lake."""
+        return self.folder / ".sevenfold"
+
+    def open_lake(self) -> Lake:
+        """The project's lake, which must exist."""
+        return Lake.open(self.path("lake"))
+
+    def create_lake(self) -> Lake:
+        """The project's lake, made if absent."""
+        return Lake.create(self.path("lake"), shard_bytes=self.shard_bytes)
+
+
+def load(file: Path) -> Project:
+    """Read a sevenfold.toml. Raises SevenfoldError for damage or an unknown key, naming the nearest right one."""
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        return Project(folder=file.parent.absolute(), **values)
+    except FileNotFoundError:
+        raise SevenfoldError(
+            f"there is no {FILE}", where=str(file.parent), do="make one with `sevenfold init`"
+        ) from None
+    except tomllib.TOMLDecodeError as e:
+        raise SevenfoldError(f"this is not TOML: {e}", where=str(file)) from None
+    except ValidationError as e:
+        first = e.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        near = difflib.get_close_matches(key, Project.model_fields, n=1)
+        raise SevenfoldError(
+            f"{key}: {first['msg']}",
+            where=str(file),
+            expected=f"perhaps {near[0]!r}"
+            if near
+            else f"one of {', '.join(f for f in Project.model_fields if f != 'folder')}",
+        ) from None
+
+
+def find(start: Path | None = None, lake: Path | None = None) -> Project:
+    """The project of `start` (default: the current folder) or of a folder above it.
+
+    A lake given here, or in SEVENFOLD_LAKE, wins over the file's; with one of them no file is needed.
+    """
+    lake = lake or (Path(os.environ["SEVENFOLD_LAKE"]) if os.environ.get("SEVENFOLD_LAKE") else None)
+    here = (start or Path.cwd()).absolute()
+    for folder in (here, *here.parents):
+        if (folder / FILE).exists():
+            project = load(folder / FILE)
+            break
+    else:
+        if lake is None:
+            raise SevenfoldError(
+                f"no {FILE} here or above, and no lake was named",
+                where=str(here),
+                do="run `sevenfold init`, or give --lake or SEVENFOLD_LAKE",
+            )
+        project = Project(folder=here)
+    return project.model_copy(update={"lake": lake.absolute()}) if lake else project

@@ -1,0 +1,146 @@
+"""The lake's small JSON records: batch, manifest, version. Frozen; their JSON form is the file format."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sevenfold.storage.canonical import canonical_json, digest_bytes
+from sevenfold.storage.errors import SevenfoldError
+
+FORMAT = 1
+"""Of manifests, records and the lake itself; a reader refuses a number it does not know."""
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Parse a JSON object file; SevenfoldError when it is absent, damaged or of an unknown format."""
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise SevenfoldError(f"there is no such {what}", where=str(path)) from None
+    except ValueError as e:
+        raise SevenfoldError(f"this {what} is not JSON ({e})", where=str(path), do="restore it from a copy") from None
+    if not isinstance(value, dict) or value.get("format", FORMAT) != FORMAT:
+        raise SevenfoldError(
+            f"this {what} has format {value.get('format') if isinstance(value, dict) else type(value).__name__}",
+            where=str(path),
+            expected=f"format {FORMAT}",
+            do="use a Sevenfold release that knows it",
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One landing. `digest` covers its landed rows and its quarantine; `packed` is what sharding made of it."""
+
+    dataset: str
+    batch: str
+    source: str
+    kind: str
+    fingerprint: str
+    digest: str
+    status: str
+    counts: dict[str, int]
+    reasons: dict[str, int]
+    times: dict[str, float]
+    seconds: dict[str, float]
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    packed: dict[str, Any] | None = None
+
+    def to_json(self) -> bytes:
+        """The record's file bytes."""
+        return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
+
+    @staticmethod
+    def read(path: Path) -> Batch:
+        """Parse a record file."""
+        value = read_json(path, "batch record")
+        value.pop("format")
+        value["classes"], value["notes"] = tuple(value["classes"]), tuple(value["notes"])
+        return Batch(**value)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a version is made of; its canonical JSON's digest is the content id.
+
+    `batches`: one mapping per batch in commit order: batch, digest, index (digest or None), samples, and shards
+    (mappings of digest, samples, bytes, split). `overlays`: digests in the order in which they apply.
+    """
+
+    classes: tuple[str, ...]
+    batches: tuple[dict[str, Any], ...]
+    overlays: tuple[str, ...]
+    schema: dict[str, str]
+
+    def to_json(self) -> bytes:
+        """The manifest's file bytes."""
+        return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
+
+    @property
+    def content_id(self) -> str:
+        """sha256 of the canonical JSON."""
+        return digest_bytes(self.to_json())
+
+    @property
+    def shards(self) -> tuple[dict[str, Any], ...]:
+        """All shards in order, each with its batch and index digest."""
+        return tuple({**s, "batch": b["batch"], "index": b["index"]} for b in self.batches for s in b["shards"])
+
+    @property
+    def stored(self) -> int:
+        """Samples in the shards, before overlays exclude any."""
+        return sum(b["samples"] for b in self.batches)
+
+    @staticmethod
+    def read(path: Path) -> Manifest:
+        """Parse a manifest file and check that its name is its digest."""
+        value = read_json(path, "manifest")
+        manifest = Manifest(
+            classes=tuple(value["classes"]),
+            batches=tuple(value["batches"]),
+            overlays=tuple(value["overlays"]),
+            schema=value["schema"],
+        )
+        if manifest.content_id != path.stem:
+            raise SevenfoldError(
+                f"this manifest's digest is {manifest.content_id}",
+                where=str(path),
+                expected="the digest in its file name",
+                do="restore it from a copy: its bytes have changed",
+            )
+        return manifest
+
+
+@dataclass(frozen=True)
+class Version:
+    """A commit: content id, parents, message and provenance. Numbered per dataset, never changed."""
+
+    dataset: str
+    number: int
+    content_id: str
+    parents: tuple[int, ...]
+    message: str
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """`v7`."""
+        return f"v{self.number}"
+
+    def to_json(self) -> bytes:
+        """The version's file bytes."""
+        return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
+
+    @staticmethod
+    def read(path: Path) -> Version:
+        """Parse a version file."""
+        value = read_json(path, "version")
+        value.pop("format")
+        value["parents"] = tuple(value["parents"])
+        return Version(**value)
