@@ -73,12 +73,6 @@ def read_idx(path: str | os.PathLike[str], *, max_bytes: int = DEFAULT_MAX_BYTES
                 ) from error
 
 
-def is_idx_name(name: str | os.PathLike[str]) -> bool:
-    """Whether a file's name is one idx files go by: `*.idx`, `*-idx3-ubyte`, or either with `.gz`."""
-    stem = Path(name).name.lower().removesuffix(".gz")
-    return stem.endswith(".idx") or (stem.endswith("-ubyte") and "idx" in stem)
-
-
 def _parse(stream: BinaryIO | gzip.GzipFile, where: str, limit: int, max_bytes: int) -> np.ndarray:
     """Header, size checks, values; `limit` is the most bytes a file of this size can hold, header included."""
     shape = _read_shape(stream, where)

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sevenfold.storage import commit as committing
-from sevenfold.storage import files, signals, versions
+from sevenfold.storage import files, reviews, signals, versions
+from sevenfold.storage import overlays as overlaying
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import LANDING, PROPERTIES, QUARANTINE, QUEUE, conform, write_parquet
@@ -311,6 +312,32 @@ class Lake:
             there = ", ".join(sorted(p.stem for p in folder.glob("[!.]*.parquet"))) or "none"
             raise SevenfoldError(f"there is no queue {name!r}", where=str(folder), expected=f"one of: {there}")
         return pq.read_table(path, schema=QUEUE)
+
+    def add_review(
+        self,
+        dataset: str,
+        name: str,
+        table: pa.Table,
+        *,
+        branch: str = "main",
+        queues: Sequence[str] = (),
+        reviewer: str,
+        clock: Callable[[], float] = time.time,
+    ) -> tuple[reviews.Review, bool]:
+        """Keep decisions for the next commit of a branch (see storage.reviews)."""
+        return reviews.add_review(
+            self.root, dataset, name, table, branch=branch, queues=tuple(queues), reviewer=reviewer, time=clock()
+        )
+
+    def pending_reviews(self, dataset: str, branch: str = "main") -> list[reviews.Review]:
+        """Reviews that the head of `branch` does not hold yet, oldest first."""
+        number = self.refs(dataset, "branches").get(branch)
+        head = self.manifest(self.version(dataset, f"v{number}").content_id) if number is not None else None
+        return reviews.pending(self.root, dataset, branch, head)
+
+    def overlay(self, digest: str) -> pa.Table:
+        """The rows of an overlay (index.OVERLAY)."""
+        return overlaying.read_overlay(self.root, check_digest(digest, "overlay digest"))
 
     def sql(self, query: str, dataset: str | None = None) -> pa.Table:
         """Answer one SELECT over the lake (see storage.query)."""
