@@ -14,7 +14,7 @@ _HOMES = {
 __all__ = ["Lake", "SevenfoldError", "open"]
 
 
-def open(root: str) -> Any:  # noqa: A001  the natural name: sf.open("lake")
+def open(root: str) -> Any:
     """Open an existing lake (see :meth:`sevenfold.storage.Lake.open`)."""
     from sevenfold.storage import Lake
 

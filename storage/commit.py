@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from sevenfold.storage import files, overlays, versions
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import INDEX, SAMPLES
+from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import Batch, Manifest, Version
@@ -34,7 +35,8 @@ class Plan:
 
 def read_batches(root: Path, dataset: str) -> list[Batch]:
     """All batch records of a dataset, in id order."""
-    return [Batch.read(p) for p in sorted((root / "batches" / dataset).glob("[!.]*.json"), key=lambda p: p.stem)]
+    folder = root / "batches" / check_name(dataset, "dataset name")
+    return [Batch.read(p) for p in sorted(folder.glob("[!.]*.json"), key=lambda p: p.stem)]
 
 
 def plan(root: Path, dataset: str, branch: str, extra_labels: Sequence[str] = ()) -> Plan:
@@ -153,11 +155,14 @@ def commit(
 
     `edits` are overlay tables; `start` names the version at which a new branch begins. With nothing to add the
     head is returned. Raises SevenfoldError when there is neither a head nor an admitted batch, when an overlay names
-    a sample that the version lacks, or when another writer moved the branch meanwhile.
+    a sample that the version lacks, or when another writer moved the branch meanwhile. Saying again the overlays that
+    the head ends with adds nothing, so that a retry adopts what it made before.
     """
+    check_ref(branch, "branch")
+    edits = [e for e in map(overlays.checked, edits) if e.num_rows]
     if start is not None and branch not in versions.read_refs(root, dataset, "branches"):
         versions.move_branch(root, dataset, branch, None, versions.resolve(root, dataset, start).number)
-    labels = sorted({x for e in edits if "label" in e.column_names for x in e["label"].to_pylist() if x is not None})
+    labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
     todo = plan(root, dataset, branch, labels)
     if todo.head is None and not todo.pending:
         waiting = [b.batch for b in read_batches(root, dataset) if b.status == "landed"]
@@ -191,12 +196,18 @@ def commit(
                     do="drop these rows, or commit the batch that holds them first",
                 )
         digests = tuple(overlays.write_overlay(root, e) for e in edits)
+        if manifest.overlays[-len(digests) :] == digests:
+            digests = ()  # a retry: saying the last words again changes nothing
         manifest = Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
     if before is not None and todo.head is not None and manifest.content_id == before.content_id:
         return todo.head, False
     files.create(versions.manifest_path(root, manifest.content_id), manifest.to_json())
     parents = (todo.head.number,) if todo.head else ()
     wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
-    version = versions.append(root, wanted)
+    if versions.read_refs(root, dataset, "branches").get(branch) != (todo.head.number if todo.head else None):
+        raise SevenfoldError(
+            f"another writer moved the branch {branch} meanwhile", where=dataset, do="commit again on the new head"
+        )
+    version, made = versions.append(root, wanted)
     versions.move_branch(root, dataset, branch, todo.head.number if todo.head else None, version.number)
-    return version, version.provenance == wanted.provenance
+    return version, made

@@ -20,10 +20,10 @@ from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import LANDING, PROPERTIES, QUARANTINE, QUEUE, conform, write_parquet
 from sevenfold.storage.ingest import ingest
-from sevenfold.storage.names import check_digest, check_name
-from sevenfold.storage.pack import save, shard_path
+from sevenfold.storage.names import ALIASES_SUFFIX, check_digest, check_name
+from sevenfold.storage.pack import record_path, save, shard_path
 from sevenfold.storage.progress import Progress
-from sevenfold.storage.records import FORMAT, Batch, Manifest, Version, read_json
+from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, read_json
 from sevenfold.storage.sources import Selected, Source, open_source
 
 SHARD_BYTES = 64 << 20
@@ -46,7 +46,12 @@ class Lake:
         path = Path(root).absolute()
         if not (path / "lake.json").exists():
             raise SevenfoldError("there is no lake", where=str(path), do="make one with `sevenfold init`")
-        return Lake(path, int(read_json(path / "lake.json", "lake")["shard_bytes"]))
+        shard_bytes = read_json(path / "lake.json", "lake").get("shard_bytes")
+        if not isinstance(shard_bytes, int) or shard_bytes < 1:
+            raise SevenfoldError(
+                f"shard_bytes is {shard_bytes!r}", where=str(path / "lake.json"), expected="a number of bytes"
+            )
+        return Lake(path, shard_bytes)
 
     @staticmethod
     def create(root: str | os.PathLike[str], *, shard_bytes: int = SHARD_BYTES) -> Lake:
@@ -91,13 +96,23 @@ class Lake:
     ) -> tuple[Batch, bool]:  # fmt: skip
         """Read a batch's quarantined inputs again, after a fix, and land them as a new batch `<batch>+retryN`.
 
+        Inputs under paths that the batch did not have belong to it: a fix may rename a file or move it to its class.
         Raises SevenfoldError when nothing is quarantined, or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
-        paths = frozenset(self.quarantine(dataset, batch)["path"].to_pylist())
-        if not paths:
+        aside = self.quarantine(dataset, batch)
+        if not aside.num_rows:
             raise SevenfoldError(f"the batch {batch} has nothing in quarantine", do="there is nothing to retry")
-        source = Selected(open_source(Path(old.source), old.kind), paths)
+        whole = open_source(Path(old.source), old.kind)
+        sizes = dict(zip(*(aside[c].to_pylist() for c in ("path", "bytes")), strict=True))
+        landed = {*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)}
+        source = Selected(whole, frozenset(i.path for i in whole.inputs if i.path in sizes or i.path not in landed))
+        if all(sizes.get(i.path) == i.bytes and i.modified <= old.times["newest_input"] for i in source.inputs):
+            raise SevenfoldError(
+                f"nothing that the batch {batch} set aside has changed at the source",
+                where=old.source,
+                do='mend or relabel the inputs that `sevenfold query "select * from quarantine"` lists, then retry',
+            )
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
         for b in earlier:
             if b.fingerprint == source.fingerprint:
@@ -113,7 +128,7 @@ class Lake:
 
     def batch(self, dataset: str, batch: str) -> Batch:
         """One batch record. Raises SevenfoldError naming those that exist."""
-        path = self.root / "batches" / check_name(dataset, "dataset name") / f"{check_name(batch, 'batch id')}.json"
+        path = record_path(self.root, dataset, batch)
         if not path.exists():
             there = ", ".join(b.batch for b in self.batches(dataset)) or "none"
             raise SevenfoldError(f"{dataset} has no batch {batch!r}", where=str(self.root), expected=f"one of: {there}")
@@ -121,17 +136,26 @@ class Lake:
 
     def batch_rows(self, dataset: str, batch: str) -> pa.Table:
         """The landed samples of a batch (index.LANDING)."""
-        return pq.read_table(self.root / "batches" / dataset / f"{batch}.parquet", schema=LANDING)
+        path = record_path(self.root, dataset, self.batch(dataset, batch).batch)
+        return pq.read_table(path.with_name(f"{batch}.parquet"), schema=LANDING)
 
     def quarantine(self, dataset: str, batch: str) -> pa.Table:
         """The inputs that were set aside (index.QUARANTINE)."""
-        return pq.read_table(self.root / "quarantine" / dataset / f"{batch}.parquet", schema=QUARANTINE)
+        name = self.batch(dataset, batch).batch
+        return pq.read_table(self.root / "quarantine" / dataset / f"{name}.parquet", schema=QUARANTINE)
+
+    def _alias_paths(self, dataset: str, batch: str) -> list[str]:
+        path = record_path(self.root, dataset, batch).with_name(f"{batch}{ALIASES_SUFFIX}.parquet")
+        return pq.read_table(path, columns=["path"])["path"].to_pylist()
 
     def set_status(self, dataset: str, batch: str, status: str, *, clock: Callable[[], float] = time.time) -> Batch:
-        """Record that a batch was admitted, rejected or committed. A committed batch is not rejected any more."""
-        with files.locked(self.root / "batches" / dataset / f"{batch}.json"):
+        """Record that a batch was admitted, rejected or committed. A committed batch stays committed."""
+        if status not in STATUSES:
+            raise SevenfoldError(f"{status!r} is no status of a batch", expected=", ".join(STATUSES))
+        self.batch(dataset, batch)
+        with files.locked(record_path(self.root, dataset, batch)):
             record = self.batch(dataset, batch)
-            if record.status == status or (record.status == "committed" and status in ("admitted", "rejected")):
+            if status == record.status or record.status == "committed":
                 return record
             return save(self.root, replace(record, status=status, times={**record.times, status: clock()}))
 
@@ -258,12 +282,12 @@ class Lake:
 
     def batch_properties(self, dataset: str, batch: str) -> pa.Table:
         """id and the float properties (index.PROPERTIES) of a landed batch, in id order."""
-        return self._properties([f"{dataset}.{batch}"])
+        return self._properties([f"{dataset}{signals.PART_SEPARATOR}{self.batch(dataset, batch).batch}"])
 
     def properties(self, dataset: str, ref: str = "main") -> pa.Table:
         """id and the float properties of a version's samples, in their order."""
         version = self.version(dataset, ref)
-        parts = [f"{dataset}.{b['batch']}" for b in self.manifest(version.content_id).batches]
+        parts = [f"{dataset}{signals.PART_SEPARATOR}{b['batch']}" for b in self.manifest(version.content_id).batches]
         ids = self.samples_of(version.content_id)["id"]
         table = self._properties(parts)
         return table.take(pc.index_in(ids, value_set=table["id"].combine_chunks()))
@@ -295,7 +319,8 @@ class Lake:
 
     def verdicts(self, dataset: str, subject: str | None = None) -> pa.Table | None:
         """All verdicts about a subject (or every subject), oldest first; None when there is none."""
-        paths = sorted((self.root / "checks" / dataset).glob(f"{subject or '*'}/[!.]*.parquet"))
+        folder = self.root / "checks" / check_name(dataset, "dataset name")
+        paths = sorted(folder.glob(f"{check_name(subject, 'subject') if subject else '[!.]*'}/[!.]*.parquet"))
         return pa.concat_tables([pq.read_table(p) for p in paths], promote_options="default") if paths else None
 
     def write_queue(self, dataset: str, name: str, table: pa.Table) -> Path:
@@ -306,7 +331,7 @@ class Lake:
 
     def queue(self, dataset: str, name: str) -> pa.Table:
         """A review queue. Raises SevenfoldError naming those that exist."""
-        folder = self.root / "queues" / dataset
+        folder = self.root / "queues" / check_name(dataset, "dataset name")
         path = folder / f"{check_name(name, 'queue name')}.parquet"
         if not path.exists():
             there = ", ".join(sorted(p.stem for p in folder.glob("[!.]*.parquet"))) or "none"

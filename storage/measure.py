@@ -1,31 +1,19 @@
-"""One full decode per image: validity, size, digests, perceptual hash and properties, all from the same pixels.
-
-Hashing uses integer arithmetic only, so a perceptual hash does not depend on chunking, BLAS or machine. The hash is
-the DCT perceptual hash (grey 32x32, the 8x8 lowest frequencies against their median).
-"""
+"""One full decode per image: validity, size, digests, perceptual hash and properties, all from the same pixels."""
 
 from __future__ import annotations
 
-import io
-import math
-import warnings
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 
 import numpy as np
-from PIL import Image, ImageOps
+import pyarrow as pa
 
+from sevenfold.storage import pixels
 from sevenfold.storage.canonical import digest_bytes
+from sevenfold.storage.decode import EXTENSIONS, Decoded, decode, quiet
+from sevenfold.storage.index import LANDING, PROPERTIES
 from sevenfold.storage.sources import InputError
-
-EXTENSIONS = {"PNG": "png", "JPEG": "jpg", "WEBP": "webp", "BMP": "bmp", "GIF": "gif", "TIFF": "tif"}
-_SUFFIXES = {
-    "PNG": {"png"}, "JPEG": {"jpg", "jpeg", "jpe", "jfif"}, "WEBP": {"webp"}, "BMP": {"bmp", "dib"}, "GIF": {"gif"},
-    "TIFF": {"tif", "tiff"},
-}  # fmt: skip
-_MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA"}
-MAX_PIXELS = 178_956_970
-"""Pillow's own threshold for a decompression bomb (a 4:3 photo of half a gigabyte)."""
 
 
 @dataclass(frozen=True)
@@ -45,116 +33,83 @@ class Measured:
     properties: tuple[float, ...]
 
 
+_COLUMNS = [f.name for f in fields(Measured) if f.name != "properties"]
+MEASURED = pa.schema([LANDING.field(c) for c in _COLUMNS] + [pa.field(p, pa.float64()) for p in PROPERTIES])
+"""The columns of many measurements."""
+
+
 def measure(data: bytes, path: str) -> Measured:
     """Decode `data` whole and measure it; `path` is only read for its suffix.
 
-    Raises InputError with the quarantine reason: not_an_image, truncated, wrong_suffix, unsupported, too_large or
-    unreadable.
+    Raises InputError with the quarantine reason (see decode.decode).
     """
-    image, kind, mode = _decode(data)
-    suffix = (path.rpartition("#")[0] and "") or path.rpartition(".")[2].lower()
-    if "." in path.rpartition("/")[2] and suffix not in _SUFFIXES[kind]:
-        raise InputError("wrong_suffix", f"the suffix is .{suffix}, the bytes are {kind}")
-    plain = image.convert("RGB" if len(image.getbands()) >= 3 or mode in ("P", "PA") else "L")
-    pixels = np.asarray(plain)
-    grey = pixels if pixels.ndim == 2 else np.asarray(plain.convert("L"))
-    height, width = grey.shape
-    return Measured(
-        id=digest_bytes(data),
-        ext=EXTENSIONS[kind],
-        bytes=len(data),
-        width=width,
-        height=height,
-        channels=1 if pixels.ndim == 2 else 3,
-        mode=mode,
-        format=kind,
-        pixel_digest=digest_bytes(f"{plain.mode} {width} {height} ".encode() + pixels.tobytes()),
-        phash=_phash(plain),
-        properties=_properties(pixels, grey, len(data)),
-    )
+    table, failures = measure_many([(data, path)])
+    if failures:
+        raise failures[0][1]
+    row = table.to_pylist()[0]
+    return Measured(**{c: row[c] for c in _COLUMNS}, properties=tuple(row[p] for p in PROPERTIES))
 
 
-def _decode(data: bytes) -> tuple[Image.Image, str, str]:
-    """(upright fully decoded image, format, original mode)."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(data), formats=list(EXTENSIONS))
-            kind, mode = image.format or "", image.mode
-            if image.width * image.height > MAX_PIXELS:
-                raise InputError("too_large", f"{image.width}x{image.height} pixels, over the limit of {MAX_PIXELS}")
-            if getattr(image, "n_frames", 1) > 1:
-                raise InputError("unsupported", f"animated: {getattr(image, 'n_frames', 1)} frames")
-            if mode not in _MODES:
-                raise InputError("unsupported", f"pixel mode {mode} ({kind})")
-            image.load()
-            return ImageOps.exif_transpose(image), kind, mode
-    except InputError:
-        raise
-    except Image.UnidentifiedImageError:
-        raise InputError("not_an_image", _what_it_looks_like(data)) from None
-    except Image.DecompressionBombError as e:
-        raise InputError("too_large", str(e)) from None
-    except Exception as e:  # hostile bytes raise anything at all inside a decoder; each becomes a quarantine row
-        truncated = "truncated" in str(e).lower() or isinstance(e, EOFError)
-        raise InputError("truncated" if truncated else "unreadable", f"{type(e).__name__}: {e}") from None
+def measure_many(
+    inputs: Iterable[tuple[bytes | InputError, str]],
+) -> tuple[pa.RecordBatch, list[tuple[int, InputError]]]:
+    """Measure (bytes, path) pairs; an InputError in place of the bytes is passed on.
+
+    Returns (rows of MEASURED for those that could be measured, in order; the others as (position, why)).
+    """
+    columns = _Columns()
+    failures: list[tuple[int, InputError]] = []
+    with quiet():
+        for position, (data, path) in enumerate(inputs):
+            try:
+                if isinstance(data, InputError):
+                    raise data
+                columns.add(data, decode(data, path))
+            except InputError as e:
+                failures.append((position, e))
+    return columns.finish(), failures
 
 
-def _what_it_looks_like(data: bytes) -> str:
-    if not data:
-        return "the file is empty"
-    head = data[:64].lstrip().lower()
-    if head.startswith((b"<!doctype html", b"<html")):
-        return "the bytes are HTML"
-    return f"the first bytes are {data[:8].hex(' ')}"
+class _Columns:
+    """Collects rows; the numbers are computed per shape once enough pixels have gathered."""
 
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str, int, int, int, int, str, str, str]] = []
+        self.phash: dict[int, int] = {}
+        self.properties: dict[int, np.ndarray] = {}
+        self.waiting: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}
+        self.gathered = 0
 
-def _dct_rows() -> np.ndarray:
-    """The 8 lowest DCT-II basis rows over 32 points, scaled by 2^12 and rounded: int64 [8, 32]."""
-    rows = [[round(4096 * math.cos(math.pi * k * (2 * n + 1) / 64)) for n in range(32)] for k in range(8)]
-    return np.array(rows, dtype=np.int64)
+    def add(self, data: bytes, decoded: Decoded) -> None:
+        array = np.ascontiguousarray(decoded.pixels)
+        height, width = array.shape[:2]
+        channels = 1 if array.ndim == 2 else 3
+        h = hashlib.sha256(b"%s %d %d " % (b"L" if channels == 1 else b"RGB", width, height))
+        h.update(array)
+        ext = EXTENSIONS[decoded.format]
+        self.waiting.setdefault(array.shape, []).append((len(self.rows), array))
+        self.rows.append(
+            (digest_bytes(data), ext, len(data), width, height, channels, decoded.mode, decoded.format, h.hexdigest())
+        )
+        self.gathered += height * width
+        if self.gathered >= pixels.STRIP:
+            self.compute()
 
+    def compute(self) -> None:
+        for group in self.waiting.values():
+            places = [place for place, _ in group]
+            images = np.stack([a for _, a in group]) if len(group) > 1 else group[0][1][None]
+            grey = pixels.grey_of(images)
+            sizes = np.array([self.rows[place][2] for place in places], np.int64)
+            self.phash.update(zip(places, pixels.phash(grey).tolist(), strict=True))
+            self.properties.update(zip(places, pixels.properties(images, grey, sizes), strict=True))
+        self.waiting.clear()
+        self.gathered = 0
 
-_DCT = _dct_rows()
-
-
-def _phash(image: Image.Image) -> int:
-    grey = np.asarray(image.convert("L").resize((32, 32), Image.Resampling.LANCZOS), dtype=np.int64)
-    low = (_DCT @ grey @ _DCT.T).ravel()
-    ordered = np.sort(low)
-    bits = low * 2 > ordered[31] + ordered[32]  # above the median, without dividing
-    return int(np.packbits(bits).view(">i8")[0])
-
-
-def _properties(pixels: np.ndarray, grey: np.ndarray, size: int) -> tuple[float, ...]:
-    """brightness, contrast, sharpness, entropy, colorfulness, aspect, bytes per pixel (see index.PROPERTIES)."""
-    luma = grey.astype(np.float32)
-    height, width = luma.shape
-    if height > 2 and width > 2:
-        inner = 4 * luma[1:-1, 1:-1] - luma[:-2, 1:-1] - luma[2:, 1:-1] - luma[1:-1, :-2] - luma[1:-1, 2:]
-        sharpness = float(np.abs(inner).mean()) / 255
-    else:
-        sharpness = 0.0
-    share = np.bincount(grey.ravel() >> 2, minlength=64) / grey.size
-    share = share[share > 0]
-    colorfulness = 0.0
-    if pixels.ndim == 3:  # Hasler and Suesstrunk 2003
-        r, g, b = (pixels[..., i].astype(np.float32) for i in range(3))
-        rg, yb = r - g, (r + g) / 2 - b
-        colorfulness = float(np.hypot(rg.std(), yb.std()) + 0.3 * np.hypot(rg.mean(), yb.mean())) / 255
-    return (
-        float(luma.mean()) / 255,
-        float(luma.std()) / 255,
-        sharpness,
-        float(-(share * np.log2(share)).sum()),
-        colorfulness,
-        width / height,
-        size / (width * height),
-    )
-
-
-def as_row(measured: Measured) -> dict[str, Any]:
-    """The landing columns that come from the measurement."""
-    row = dict(measured.__dict__)
-    row.pop("properties")
-    return row
+    def finish(self) -> pa.RecordBatch:
+        self.compute()
+        n = len(self.rows)
+        measured = list(zip(*self.rows, strict=True)) if n else [()] * (len(_COLUMNS) - 1)
+        table = np.stack([self.properties[i] for i in range(n)]) if n else np.zeros((0, len(PROPERTIES)))
+        columns = [*measured, [self.phash[i] for i in range(n)], *np.ascontiguousarray(table.T)]
+        return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, MEASURED, strict=True)], schema=MEASURED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,17 +20,36 @@ def overlay_path(root: Path, digest: str) -> Path:
     return root / "overlays" / f"{digest}.parquet"
 
 
-def write_overlay(root: Path, table: pa.Table) -> str:
-    """Store an overlay (columns of index.OVERLAY; absent ones are null) and return its digest.
+def checked(table: pa.Table) -> pa.Table:
+    """The overlay in its stored form: columns of index.OVERLAY (absent ones null), sorted by id.
 
-    Raises SevenfoldError for an id named twice or a split that does not exist.
+    Raises SevenfoldError for an unknown column, a missing id or one named twice, a split that does not exist, or a
+    weight that is negative or no number.
     """
+    unknown = [c for c in table.column_names if c not in OVERLAY.names]
+    if unknown or "id" not in table.column_names:
+        raise SevenfoldError(
+            f"an overlay has the columns {', '.join(table.column_names) or 'none'}",
+            expected=f"id and any of {', '.join(OVERLAY.names[1:])}",
+            do=f"drop or rename {unknown[0]}" if unknown else "add the ids of the samples to edit",
+        )
     table = conform(table, OVERLAY).sort_by("id")
+    if table["id"].null_count:
+        raise SevenfoldError("an overlay has rows without an id", expected="the id of a sample in every row")
     if len(pc.unique(table["id"])) != table.num_rows:
         raise SevenfoldError("an overlay names the same sample twice", expected="one row per id", do="merge the rows")
     wrong = [s for s in pc.unique(table["split"]).to_pylist() if s is not None and s not in SPLITS]
     if wrong:
         raise SevenfoldError(f"an overlay moves samples to the split {wrong[0]!r}", expected=", ".join(SPLITS))
+    bad = [w for w in pc.unique(table["weight"]).to_pylist() if w is not None and not 0 <= w < math.inf]
+    if bad:
+        raise SevenfoldError(f"an overlay gives the weight {bad[0]}", expected="a number from 0 upwards")
+    return table
+
+
+def write_overlay(root: Path, table: pa.Table) -> str:
+    """Store an overlay (see `checked`) and return its digest."""
+    table = checked(table)
     digest = digest_table(table)
     write_parquet(overlay_path(root, digest), [table], OVERLAY, overwrite=False)
     return digest

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from sevenfold.storage import files, tar
 from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
 from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, conform, write_parquet
-from sevenfold.storage.names import SPLITS
+from sevenfold.storage.names import SPLITS, check_batch, check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
 from sevenfold.storage.sources import InputError, Source
@@ -46,7 +46,8 @@ def pack(
 ) -> Batch:
     """Write the batch's shards and index; returns its record with `packed` filled in (already saved).
 
-    `packed`: key (what the result depends on), index (digest or None), samples, shards. Known ids become aliases;
+    `packed`: key (what the shards depend on), against (digest of the known ids among the landed, with their labels),
+    index (digest or None), samples, shards. Known ids become aliases;
     known ids with another label become proposed relabels in the queue `relabels-<batch>`; an input whose bytes have
     changed since landing is quarantined as `changed`. `source` may be None when the result is known to exist.
     """
@@ -64,35 +65,47 @@ def pack(
             "shard_bytes": shard_bytes,
         }
     )
+    old_labels = pc.take(known.labels, place.drop_null())
+    against = digest_table(pa.table({"id": old["id"], "label": old_labels}))
     if batch.packed and batch.packed["key"] == key and _all_there(root, batch.packed):
-        return batch
-    if source is None:
-        raise ValueError("packing needs the source")
-    written = _Writer(root, source, classes, batch, shard_bytes, progress or silent).write(fresh)
-    relabelled = _known_again(root, batch, old, pc.take(known.labels, place.drop_null()))
-    _note_changed(root, batch, written.changed)
-    kept = sum(t.num_rows for t in written.groups)
-    index = None
-    if written.groups:
-        index = digest_table(pa.concat_tables(written.groups))
-        write_parquet(root / "index" / index[:2] / f"{index}.parquet", written.groups, INDEX, overwrite=False)
+        if batch.packed["against"] == against:
+            return batch
+        packed, changed = batch.packed, batch.reasons.get("changed", 0)
+    else:
+        if source is None:
+            raise ValueError("packing needs the source")
+        written = _Writer(root, source, classes, batch, shard_bytes, progress or silent).write(fresh)
+        _note_changed(root, batch, written.changed)
+        changed, index = len(written.changed), None
+        if written.groups:
+            index = digest_table(pa.concat_tables(written.groups))
+            write_parquet(root / "index" / index[:2] / f"{index}.parquet", written.groups, INDEX, overwrite=False)
+        kept = sum(t.num_rows for t in written.groups)
+        packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
+    relabelled = _known_again(root, batch, old, old_labels)
+    quarantined = landing_quarantined(batch) + changed
     counts = {
         "inputs": batch.counts["inputs"],
-        "samples": kept,
-        "aliases": batch.counts["inputs"] - kept - relabelled - landing_quarantined(batch) - len(written.changed),
+        "samples": packed["samples"],
+        "aliases": batch.counts["inputs"] - packed["samples"] - relabelled - quarantined,
         "relabels": relabelled,
-        "quarantined": landing_quarantined(batch) + len(written.changed),
+        "quarantined": quarantined,
     }
-    reasons = {k: v for k, v in batch.reasons.items() if k != "changed"}
-    if written.changed:
-        reasons["changed"] = len(written.changed)
-    packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
-    return save(root, replace(batch, packed=packed, counts=counts, reasons=dict(sorted(reasons.items()))))
+    reasons = {k: v for k, v in batch.reasons.items() if k != "changed"} | ({"changed": changed} if changed else {})
+    with files.locked(record_path(root, batch.dataset, batch.batch)):
+        now = Batch.read(record_path(root, batch.dataset, batch.batch))  # its status may have moved meanwhile
+        packed = {**packed, "against": against}
+        return save(root, replace(now, packed=packed, counts=counts, reasons=dict(sorted(reasons.items()))))
+
+
+def record_path(root: Path, dataset: str, batch: str) -> Path:
+    """Where the batch's record lies."""
+    return root / "batches" / check_name(dataset, "dataset name") / f"{check_batch(batch)}.json"
 
 
 def save(root: Path, batch: Batch) -> Batch:
-    """Replace the batch's record atomically."""
-    files.replace(root / "batches" / batch.dataset / f"{batch.batch}.json", batch.to_json())
+    """Replace the batch's record atomically; who read it to change it holds `files.locked` on it meanwhile."""
+    files.replace(record_path(root, batch.dataset, batch.batch), batch.to_json())
     return batch
 
 
@@ -229,9 +242,9 @@ def _known_again(root: Path, batch: Batch, old: pa.Table, known_labels: pa.Array
             proposals.append({"id": row["id"], "kind": "relabel", "label": label, "suggestion": row["label"]})
     table = pa.concat_tables([aliases, pa.Table.from_pylist(again, schema=ALIASES)])
     write_parquet(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", [table], ALIASES, overwrite=True)
-    if proposals:
-        queue = conform(pa.Table.from_pylist(proposals), QUEUE)
-        path = root / "queues" / batch.dataset / f"relabels-{batch.batch}.parquet"
+    path = root / "queues" / batch.dataset / f"relabels-{batch.batch}.parquet"
+    if proposals or path.exists():
+        queue = pa.Table.from_pylist(proposals, schema=QUEUE)
         write_parquet(path, [queue], QUEUE, overwrite=True)
     return len(proposals)
 

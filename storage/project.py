@@ -33,6 +33,10 @@ class Project(BaseModel):
     shard_bytes: int = Field(default=SHARD_BYTES, ge=4096)
     train: dict[str, Any] = Field(default_factory=dict)
     """Defaults for training (see training.config.TrainConfig)."""
+    gate: dict[str, Any] = Field(default_factory=dict)
+    """What the gate demands (see training.gate.GatePolicy)."""
+    retrain: dict[str, Any] = Field(default_factory=dict)
+    """When to retrain (see pipelines.policy.RetrainPolicy)."""
 
     def path(self, name: str) -> Path:
         """One of the path settings, absolute."""
@@ -56,23 +60,28 @@ def load(file: Path) -> Project:
     """Read a sevenfold.toml. Raises SevenfoldError for damage or an unknown key, naming the nearest right one."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
-        return Project(folder=file.parent.absolute(), **values)
+        if "folder" in values:
+            raise SevenfoldError("folder: the project's folder is where the file lies", where=str(file), do="drop it")
+        return Project.model_validate({**values, "folder": file.parent.absolute()})
     except FileNotFoundError:
         raise SevenfoldError(
             f"there is no {FILE}", where=str(file.parent), do="make one with `sevenfold init`"
         ) from None
-    except tomllib.TOMLDecodeError as e:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise SevenfoldError(f"this is not TOML: {e}", where=str(file)) from None
     except ValidationError as e:
         first = e.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        near = difflib.get_close_matches(key, Project.model_fields, n=1)
+        keys = [f for f in Project.model_fields if f != "folder"]
+        near = difflib.get_close_matches(key, keys, n=1) if first["type"] == "extra_forbidden" else []
         raise SevenfoldError(
             f"{key}: {first['msg']}",
             where=str(file),
             expected=f"perhaps {near[0]!r}"
             if near
-            else f"one of {', '.join(f for f in Project.model_fields if f != 'folder')}",
+            else f"one of {', '.join(keys)}"
+            if first["type"] == "extra_forbidden"
+            else "",
         ) from None
 
 

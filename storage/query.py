@@ -32,7 +32,10 @@ def run(root: Path, query: str, dataset: str | None = None) -> pa.Table:
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+    connection = duckdb.connect(":memory:", config={
+        "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+    })  # fmt: skip
     try:
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -178,6 +181,12 @@ def _table(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str
     connection.register(name, pa.Table.from_pylist(rows, schema=schema))
 
 
+def _visible(root: Path, pattern: str) -> list[str]:
+    """The files of a pattern, sorted; nothing hidden, so that no temporary file is ever read."""
+    paths = sorted(root.glob(pattern))
+    return [str(p) for p in paths if not any(part.startswith(".") for part in p.relative_to(root).parts)]
+
+
 def _parquet(
     connection: duckdb.DuckDBPyConnection,
     root: Path,
@@ -188,7 +197,7 @@ def _parquet(
 ) -> None:
     """A view over all files of a pattern; `parts` = (folder column, file column) taken from each path."""
     suffix = pattern.rpartition("*")[2]
-    found = sorted(str(p) for p in root.glob(pattern) if not p.name.startswith("."))
+    found = _visible(root, pattern)
     if not found:
         extra = [pa.field(p, pa.string()) for p in parts]
         _view(connection, name, _empty(pa.schema([*extra, *schema])))
@@ -206,7 +215,7 @@ def _parquet(
 
 
 def _json(connection: duckdb.DuckDBPyConnection, root: Path, name: str, pattern: str, schema: pa.Schema) -> None:
-    found = sorted(str(p) for p in root.glob(pattern))
+    found = _visible(root, pattern)
     if not found:
         _view(connection, name, _empty(schema))
         return

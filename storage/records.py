@@ -15,6 +15,10 @@ FORMAT = 1
 """Of manifests, records and the lake itself; a reader refuses a number it does not know."""
 
 
+STATUSES = ("landed", "admitted", "rejected", "committed")
+"""Of a batch, in the order in which it may pass through them; rejected ends it, until somebody admits it."""
+
+
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """Parse a JSON object file; SevenfoldError when it is absent, damaged or of an unknown format."""
     try:

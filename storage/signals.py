@@ -41,6 +41,9 @@ PREDICTION = pa.schema(
         ("producer", pa.string()),
     ]
 )
+PART_SEPARATOR = "@"
+"""Joins two names into one part name; no name holds it, so two pairs never join alike."""
+
 SCOPES = ("content", "label", "version")
 
 
@@ -50,7 +53,8 @@ def write_signal(
     """Store one signal: `table` has id, value and, by scope, label and content_id."""
     check_name(name, "signal name")
     check_name(producer, "producer")
-    check_name(part, "part name")
+    for piece in part.split(PART_SEPARATOR):
+        check_name(piece, "part name")
     need = {"content": set(), "label": {"label"}, "version": {"content_id"}}
     if scope not in SCOPES:
         raise SevenfoldError(f"the signal scope is {scope!r}", expected=", ".join(SCOPES))
@@ -69,8 +73,8 @@ def write_signal(
 
 def read_signal(root: Path, name: str, producer: str | None = None) -> pa.Table:
     """All rows of a signal (of one producer, or of all)."""
-    folder = root / "signals" / name
-    paths = sorted(folder.glob(f"{producer or '*'}/[!.]*.parquet"))
+    folder = root / "signals" / check_name(name, "signal name")
+    paths = sorted(folder.glob(f"{check_name(producer, 'producer') if producer else '[!.]*'}/[!.]*.parquet"))
     if not paths:
         raise SevenfoldError(
             f"there is no signal {name!r}" + (f" by {producer}" if producer else ""), where=str(folder)

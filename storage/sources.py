@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import csv
+import lzma
+import os
 import re
+import stat
+import struct
 import zipfile
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,14 +82,19 @@ class Source:
         raise TypeError("a source reads its inputs")
 
 
+def _climbs(path: str) -> bool:
+    """Whether a member's name points out of its archive. Nothing is ever unpacked, but such an archive is hostile."""
+    return path.startswith("/") or ".." in path.split("/")
+
+
 def _by_folders(paths: list[tuple[str, int, float]]) -> Iterator[Input]:
     """Labels and splits from folders: <split>/<class>/file, <split>/file or <class>/file.
 
     Top folders are splits only when every one of them is a word for a split; hidden files are no inputs.
     """
     parts = [(PurePosixPath(p).parts, p, size, modified) for p, size, modified in paths]
-    parts = [row for row in parts if not any(x.startswith(".") or x == "__MACOSX" for x in row[0])]
-    tops = {row[0][0].lower() for row in parts if len(row[0]) > 1}
+    parts = [row for row in parts if _climbs(row[1]) or not any(x.startswith(".") or x == "__MACOSX" for x in row[0])]
+    tops = {row[0][0].lower() for row in parts if len(row[0]) > 1 and not _climbs(row[1])}
     by_split = bool(tops) and tops <= SPLIT_WORDS.keys()
     for folders, path, size, modified in parts:
         split = SPLIT_WORDS[folders[0].lower()] if by_split and len(folders) > 1 else None
@@ -100,9 +111,16 @@ class FolderSource(Source):
     def _list(self) -> Iterator[Input]:
         found = []
         for path in self.root.rglob("*"):
-            if path.is_file():
-                stat = path.stat()
-                found.append((path.relative_to(self.root).as_posix(), stat.st_size, stat.st_mtime))
+            if path.is_dir():
+                continue
+            try:
+                status = path.stat()
+                size, modified = status.st_size, status.st_mtime
+            except OSError:  # a link to nothing is an input that cannot be read, not nothing
+                size, modified = 0, 0.0
+            # a name that is no text is shown with escapes; reading it fails, so it ends in quarantine
+            name = os.fsencode(path.relative_to(self.root).as_posix()).decode("utf-8", "backslashreplace")
+            found.append((name, size, modified))
         return _by_folders(found)
 
     def read(self, path: str) -> bytes:
@@ -119,7 +137,7 @@ class ZipSource(Source):
     def _zip(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self.root)
-        except zipfile.BadZipFile as e:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as e:
             raise SevenfoldError(
                 f"this is no readable zip ({e})", where=str(self.root), expected="a zip file"
             ) from None
@@ -131,14 +149,18 @@ class ZipSource(Source):
     def _list(self) -> Iterator[Input]:
         names = [m.filename for m in self._zip.infolist() if not m.is_dir()]
         if len(names) != len(set(names)):
-            twice = next(n for n in names if names.count(n) > 1)
+            twice = Counter(names).most_common(1)[0][0]
             raise SevenfoldError(f"two members are named {twice!r}", where=str(self.root), do="make the names unique")
         modified = self.root.stat().st_mtime
         return _by_folders([(n, self._members[n].file_size, modified) for n in names])
 
     def read(self, path: str) -> bytes:
         """See Source.read."""
-        member = self._members[path]
+        member = self._members.get(path)
+        if _climbs(path):
+            raise InputError("unsupported", "the member's name climbs out of the archive")
+        if member is None:
+            raise InputError("unreadable", "the zip has no such member any more")
         if member.flag_bits & 1:
             raise InputError("unreadable", "the zip member is encrypted")
         if member.file_size > MAX_FILE_BYTES:
@@ -146,8 +168,10 @@ class ZipSource(Source):
         try:
             with self._zip.open(member) as f:
                 data = f.read(member.file_size + 1)
-        except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError) as e:
+        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError) as e:
             raise InputError("unreadable", f"zip: {e}") from None
+        if len(data) != member.file_size:
+            raise InputError("unreadable", f"zip: the member says {member.file_size} bytes and holds {len(data)}")
         return data
 
 
@@ -157,6 +181,14 @@ class CsvSource(Source):
     kind = "csv"
 
     def _list(self) -> Iterator[Input]:
+        try:
+            yield from self._rows()
+        except (UnicodeDecodeError, csv.Error) as e:
+            raise SevenfoldError(
+                f"this is no CSV in UTF-8 ({e})", where=str(self.root), do="save it as UTF-8"
+            ) from None
+
+    def _rows(self) -> Iterator[Input]:
         with open(self.root, newline="", encoding="utf-8-sig") as f:
             reader = csv.DictReader(f)
             columns = {(c or "").strip().lower(): c for c in reader.fieldnames or []}
@@ -181,9 +213,9 @@ class CsvSource(Source):
                     )
                 split = SPLIT_WORDS.get(word)
                 try:
-                    stat = (self.root.parent / path).stat()
-                    size, modified = stat.st_size, stat.st_mtime
-                except OSError:
+                    status = (self.root.parent / path).stat()
+                    size, modified = status.st_size, status.st_mtime
+                except (OSError, ValueError):  # ValueError: a NUL in the path
                     size, modified = 0, 0.0
                 yield Input(path, (label or None) if split != "pool" else None, split, size, modified)
 
@@ -234,7 +266,7 @@ class IdxSource(Source):
     def _list(self) -> Iterator[Input]:
         folder = self.root if self.root.is_dir() else self.root.parent
         names_file = folder / "classes.txt"
-        names = names_file.read_text(encoding="utf-8").split("\n") if names_file.exists() else []
+        names = names_file.read_text(encoding="utf-8").splitlines() if names_file.exists() else []
         splits = {"train": "train", "t10k": "test", "test": "test"} if self.root.is_dir() else {}
         for stem, (images, labels, modified) in self._arrays.items():
             for i in range(len(images)):
@@ -247,7 +279,10 @@ class IdxSource(Source):
         from sevenfold.storage.png import encode_png
 
         stem, number = path.rsplit("#", 1)
-        return encode_png(self._arrays[stem][0][int(number)])
+        try:
+            return encode_png(self._arrays[stem][0][int(number)])
+        except (KeyError, IndexError):
+            raise InputError("unreadable", "the arrays have no such image any more") from None
 
 
 class Selected(Source):
@@ -297,8 +332,12 @@ def open_source(path: Path, kind: str | None = None) -> Source:
 
 def _read_file(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError("too_large", f"{path.stat().st_size} bytes, over the limit of {MAX_FILE_BYTES}")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device may never end
+            raise InputError("unreadable", "it is not a regular file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise InputError("too_large", f"{status.st_size} bytes, over the limit of {MAX_FILE_BYTES}")
         return path.read_bytes()
-    except OSError as e:
-        raise InputError("unreadable", f"{type(e).__name__}: {e.strerror}") from None
+    except (OSError, ValueError) as e:
+        detail = e.strerror if isinstance(e, OSError) else str(e)
+        raise InputError("unreadable", f"{type(e).__name__}: {detail}") from None

@@ -14,17 +14,17 @@ MAX_MEMBER = 8**11 - 1
 """Bytes: the largest size an 11-digit octal field can say."""
 
 
+_REST = b"0" + bytes(100) + b"ustar\0" + b"00" + bytes(32 + 32 + 8 + 8 + 155 + 12)
+"""A regular file, no link, version 00; no owner names, devices or prefix."""
+
+
 @functools.cache
 def _template(name_length: int) -> tuple[bytes, bytes, int]:
     """(bytes after the name up to the size, bytes after the size up to the checksum's place, their checksum share)."""
     before = bytes(100 - name_length) + b"0000644\0" + b"0000000\0" * 2
     after_size = b"00000000000\0"  # mtime 0
-    rest = b"0" + bytes(100) + b"ustar\0" + b"00" + bytes(32 + 32) + b"0000000\0" * 2 + bytes(155 + 12)
-    share = sum(before) + sum(after_size) + 8 * 0x20 + sum(rest)
+    share = sum(before) + sum(after_size) + 8 * 0x20 + sum(_REST)
     return before, after_size, share
-
-
-_REST = b"0" + bytes(100) + b"ustar\0" + b"00" + bytes(32 + 32) + b"0000000\0" * 2 + bytes(155 + 12)
 
 
 def header(name: bytes, size: int) -> bytes:

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.names import check_name, version_number
+from sevenfold.storage.names import check_name, check_ref, version_number
 from sevenfold.storage.records import Manifest, Version
 
 
 def versions_folder(root: Path, dataset: str) -> Path:
     """The folder of the dataset's version files."""
-    return root / "datasets" / dataset / "versions"
+    return root / "datasets" / check_name(dataset, "dataset name") / "versions"
 
 
 def list_versions(root: Path, dataset: str) -> list[Version]:
@@ -33,10 +33,16 @@ def list_versions(root: Path, dataset: str) -> list[Version]:
 
 def read_refs(root: Path, dataset: str, kind: str) -> dict[str, int]:
     """Branches or tags (`kind`): name -> version number."""
-    folder = root / "datasets" / dataset / "refs" / kind
+    folder = _refs_folder(root, dataset, kind)
     if not folder.exists():
         return {}
     return {p.stem: json.loads(p.read_bytes())["version"] for p in sorted(folder.glob("[!.]*.json"))}
+
+
+def _refs_folder(root: Path, dataset: str, kind: str) -> Path:
+    if kind not in ("branches", "tags"):
+        raise SevenfoldError(f"{kind!r} is no kind of ref", expected="branches or tags")
+    return root / "datasets" / check_name(dataset, "dataset name") / "refs" / kind
 
 
 def resolve(root: Path, dataset: str, ref: str) -> Version:
@@ -56,7 +62,7 @@ def resolve(root: Path, dataset: str, ref: str) -> Version:
         if len({v.content_id for v in matches}) == 1:
             return matches[-1]
     if not found:
-        datasets = sorted(p.name for p in (root / "datasets").glob("*")) if (root / "datasets").exists() else []
+        datasets = sorted(p.name for p in (root / "datasets").glob("[!.]*")) if (root / "datasets").exists() else []
         raise SevenfoldError(
             f"the dataset {dataset!r} has no version yet",
             where=str(root),
@@ -71,30 +77,47 @@ def resolve(root: Path, dataset: str, ref: str) -> Version:
     )
 
 
-def append(root: Path, version: Version) -> Version:
-    """Give the version the next free number. Same content on the same parents adopts the version that exists."""
+def append(root: Path, version: Version) -> tuple[Version, bool]:
+    """Give the version the next free number; returns it and whether this call made it.
+
+    Same content on the same parents adopts the version that exists.
+    """
     number = version.number
     while True:
         for other in list_versions(root, version.dataset):
             if other.content_id == version.content_id and other.parents == version.parents:
-                return other
+                return other, False
             number = max(number, other.number + 1)
         version = Version(**{**version.__dict__, "number": number})
         path = versions_folder(root, version.dataset) / f"{number:08d}.json"
         if files.create(path, version.to_json()):
-            return version
+            return version, True
 
 
 def move_branch(root: Path, dataset: str, branch: str, expected: int | None, number: int) -> None:
-    """Point the branch at `number` if it still points at `expected` (None: does not exist)."""
-    path = root / "datasets" / dataset / "refs" / "branches" / f"{check_name(branch, 'branch')}.json"
+    """Point the branch at `number` if it still points at `expected` (None: does not exist), or already does.
+
+    Raises SevenfoldError when it points elsewhere.
+    """
+    path = _refs_folder(root, dataset, "branches") / f"{check_ref(branch, 'branch')}.json"
     old = None if expected is None else canonical_json({"version": expected})
-    files.compare_and_swap(path, old, canonical_json({"version": number}))
+    try:
+        files.compare_and_swap(path, old, canonical_json({"version": number}))
+    except SevenfoldError:
+        there = read_refs(root, dataset, "branches").get(branch)
+        if there == number:
+            return
+        raise SevenfoldError(
+            f"the branch {branch} points at {'nothing' if there is None else f'v{there}'}",
+            where=dataset,
+            expected="no such branch yet" if expected is None else f"v{expected}: another writer moved it meanwhile",
+            do="choose another name" if expected is None else "read the newest state and try again",
+        ) from None
 
 
 def set_tag(root: Path, dataset: str, tag: str, number: int) -> None:
     """Create a tag; raises SevenfoldError when it exists and points elsewhere."""
-    path = root / "datasets" / dataset / "refs" / "tags" / f"{check_name(tag, 'tag')}.json"
+    path = _refs_folder(root, dataset, "tags") / f"{check_ref(tag, 'tag')}.json"
     if not files.create(path, canonical_json({"version": number})):
         there = json.loads(path.read_bytes())["version"]
         if there != number:

@@ -1,0 +1,144 @@
+"""Training put together with the lake: settings from the project, replay for a retrain, registration of the result."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sevenfold.storage import files
+from sevenfold.storage.canonical import canonical_json, digest_json
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.lake import Lake
+from sevenfold.storage.project import Project
+
+if TYPE_CHECKING:
+    from sevenfold.training.config import TrainConfig
+    from sevenfold.training.registry import Model
+
+
+def settings(lake: Lake, project: Project, ref: str, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The training configuration for a version: sevenfold.toml's [train] table, then `overrides`."""
+    from sevenfold.training.config import parse
+
+    version = lake.version(project.dataset, ref)
+    where = {"dataset": project.dataset, "ref": version.name, "content_id": version.content_id}
+    return parse({**project.train, **(overrides or {}), **where}, "[train] and the options given")
+
+
+def champion(lake: Lake, project: Project) -> Model | None:
+    """The model that the alias champion points at; None while there is none."""
+    from sevenfold.training import registry
+
+    try:
+        return registry.resolve(lake, f"{project.model}@champion")
+    except SevenfoldError:
+        return None
+
+
+def from_champion(
+    lake: Lake, project: Project, config: TrainConfig, *, replay: float = 1.0, seed: int = 0
+) -> tuple[TrainConfig, dict[str, int]]:
+    """Continue from the champion on what it has not learned yet, mixed with a replay of what it has.
+
+    New are the training samples that the champion's version lacked, or held unlabelled or under another label;
+    `replay` old samples are added for each new one. Returns the configuration and the counts (new, replayed).
+
+    Raises SevenfoldError without a champion, or when nothing is new.
+    """
+    from sevenfold.training.replay import replay_selection
+
+    model = champion(lake, project)
+    if model is None:
+        raise SevenfoldError(f"{project.model} has no champion to continue from", do="promote a model first")
+    train = _trained_on(lake.samples_of(config.content_id or ""))
+    old = _trained_on(lake.samples_of(model.content_id))
+    place = pc.index_in(train["id"], value_set=old["id"].combine_chunks())
+    same = pc.equal(pc.take(old["label"], place), train["label"])
+    new = train["id"].filter(pc.invert(pc.fill_null(same, False))).to_pylist()
+    if not new:
+        raise SevenfoldError(
+            f"{config.ref} holds no training sample that {model.ref} has not learned", do="review a queue and commit"
+        )
+    replayed = replay_selection(new, train, ratio=replay, seed=seed)
+    ids = sorted([*new, *replayed])
+    path = lake.root / "runs" / ".selections" / f"{digest_json(ids)[:16]}.json"
+    files.create(path, canonical_json(ids))
+    changed = config.changed(init_from=str(run_folder(lake, model.run_id)), select_ids=str(path))
+    return changed, {"new": len(new), "replayed": len(replayed)}
+
+
+def register(
+    lake: Lake,
+    project: Project,
+    result: Mapping[str, Any],
+    *,
+    parent: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Model:
+    """Register one finished run (its result.json) under the project's model name; doing it again changes nothing."""
+    from sevenfold.training import registry
+
+    folder = lake.root / "runs" / result["run_id"]
+    config = json.loads((folder / "config.json").read_bytes())
+    version = _version_of(lake, project, result["content_id"])
+    return registry.register(
+        lake,
+        project.model,
+        run_id=result["run_id"],
+        weights=folder / "model.safetensors",
+        dataset=project.dataset,
+        version=version,
+        content_id=result["content_id"],
+        classes=lake.manifest(result["content_id"]).classes,
+        config=config,
+        metrics=_metrics(result),
+        parent=parent,
+        clock=clock,
+    )
+
+
+def model_of(lake: Lake, project: Project, content_id: str) -> Model:
+    """The newest model registered for a content id. Raises SevenfoldError when there is none."""
+    from sevenfold.training import registry
+
+    found = [m for m in registry.models(lake, project.model) if m.content_id == content_id]
+    if not found:
+        raise SevenfoldError(f"no model was trained on {content_id[:12]}", do="run `sevenfold train`")
+    return found[-1]
+
+
+def run_folder(lake: Lake, run_id: str) -> Path:
+    """Where a run lies."""
+    return lake.root / "runs" / run_id
+
+
+def mean_accuracy(results: Sequence[Mapping[str, Any]], split: str = "test") -> list[float]:
+    """The accuracy on a split of each run that has one, in the order of the runs."""
+    found = [r["splits"].get(split, {}).get("accuracy") for r in results]
+    return [a for a in found if a is not None]
+
+
+def _trained_on(samples: pa.Table) -> pa.Table:
+    return samples.filter(pc.and_(pc.equal(samples["split"], "train"), pc.is_valid(samples["label"])))
+
+
+def _version_of(lake: Lake, project: Project, content_id: str) -> str:
+    return next(v.name for v in reversed(lake.versions(project.dataset)) if v.content_id == content_id)
+
+
+def _metrics(result: Mapping[str, Any]) -> pa.Table:
+    from sevenfold.training.registry import METRICS_SCHEMA
+
+    rows = [
+        {"metric": metric, "slice": split, "value": values[metric]}
+        for split, values in result["splits"].items()
+        for metric in ("accuracy", "loss")
+        if values.get(metric) is not None
+    ]
+    return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)

@@ -1,0 +1,176 @@
+"""Judging: quality's checks put together with what the lake holds; Dagster and the command line run the same code."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sevenfold.assets.runs import mined_gain, newest_steps
+from sevenfold.assets.scored import scored
+from sevenfold.quality.policy import Policy, load_policy
+from sevenfold.quality.verdict import Verdict, blocks, to_table
+from sevenfold.storage.lake import Lake
+from sevenfold.storage.progress import Progress
+from sevenfold.storage.project import Project
+from sevenfold.storage.records import Version
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from sevenfold.quality.leaks import ReadPixels
+    from sevenfold.quality.version import Curve, Gain
+
+PREVIEW = 64
+"""Pictures of different sizes are compared at this many pixels a side."""
+
+
+def judge_batch(
+    lake: Lake,
+    project: Project,
+    batch: str,
+    clock: Callable[[], float] = time.time,
+    *,
+    policy: Policy | None = None,
+    progress: Progress | None = None,
+) -> list[Verdict]:
+    """Run the admission checks of one landed batch, store their verdicts and set its status: admitted or rejected.
+
+    The reference is the newest version on main without this batch. `policy`: instead of the project's file.
+    """
+    from sevenfold.quality.admission import admit
+
+    record = lake.batch(project.dataset, batch)
+    reference = _reference_of_batch(lake, project.dataset, batch)
+    now = clock()
+    verdicts = admit(
+        lake.batch_rows(project.dataset, batch),
+        lake.batch_properties(project.dataset, batch),
+        lake.quarantine(project.dataset, batch),
+        dataclasses.asdict(record),
+        now=now,
+        policy=policy or policy_of(project),
+        classes=project.classes or None,
+        reference_rows=lake.samples_of(reference.content_id) if reference else None,
+        reference_properties=lake.properties(project.dataset, reference.name) if reference else None,
+        reference=reference.name if reference else None,
+        suite_path=_file(project, "suite"),
+        docs_dir=docs_of(project, batch),
+        progress=progress,
+    )
+    lake.append_verdicts(project.dataset, batch, to_table(verdicts, at=now))
+    lake.set_status(project.dataset, batch, "rejected" if blocks(verdicts) else "admitted", clock=clock)
+    return verdicts
+
+
+def judge_version(
+    lake: Lake,
+    project: Project,
+    ref: str = "main",
+    producer: str | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+    policy: Policy | None = None,
+    gain: Gain | None = None,
+    curve: Curve | None = None,
+    progress: Progress | None = None,
+) -> list[Verdict]:
+    """Run the checks of a version and store their verdicts; model-based ones when a run has scored it.
+
+    Parameters
+    ----------
+    producer : the run whose out-of-sample predictions are used (None: the newest there is).
+    gain : accuracies of a mined selection beside its random control; found among the trained models when None.
+    curve : training sizes and errors, for the learning curve.
+    """
+    from sevenfold.quality.version import judge
+
+    version = lake.version(project.dataset, ref)
+    samples = lake.samples_of(version.content_id)
+    reference = lake.version(project.dataset, f"v{version.parents[0]}") if version.parents else None
+    before = lake.samples_of(reference.content_id) if reference else None
+    found = scored(lake, version, producer)
+    predictions = found[1] if found else None
+    now = clock()
+    verdicts = judge(
+        samples,
+        lake.properties(project.dataset, version.name),
+        subject=version.name,
+        now=now,
+        classes=lake.manifest(version.content_id).classes,
+        policy=policy or policy_of(project),
+        predictions=predictions,
+        reference_predictions=_within(predictions, before),
+        steps=newest_steps(lake, version.content_id),
+        records=[dataclasses.asdict(b) for b in lake.batches(project.dataset)],
+        reference_samples=before,
+        reference_properties=lake.properties(project.dataset, reference.name) if reference else None,
+        reference=reference.name if reference else None,
+        read_pixels=pixel_reader(lake, samples),
+        gain=gain or mined_gain(lake, project, version),
+        curve=curve,
+        progress=progress,
+    )
+    lake.append_verdicts(project.dataset, version.name, to_table(verdicts, at=now))
+    return verdicts
+
+
+def policy_of(project: Project) -> Policy:
+    """The project's policy; the defaults when it has no policy file and names none."""
+    return load_policy(_file(project, "policy"))
+
+
+def docs_of(project: Project, subject: str) -> Path:
+    """Where the Data Docs about a subject are built: beside the project's settings, never in the lake."""
+    return project.home / "data-docs" / project.dataset / subject
+
+
+def pixel_reader(lake: Lake, samples: pa.Table) -> ReadPixels:
+    """ids -> uint8 [n, h, w, 3]: the version's pictures, brought to one size when they are not of one already."""
+    sizes = samples.select(["width", "height"]).group_by(["width", "height"]).aggregate([])
+    one = sizes.num_rows == 1 and max(sizes["width"][0].as_py(), sizes["height"][0].as_py()) <= PREVIEW
+    size = (sizes["width"][0].as_py(), sizes["height"][0].as_py()) if one else (PREVIEW, PREVIEW)
+
+    def read(ids: Sequence[str]) -> np.ndarray:
+        import numpy as np
+        from PIL import Image, ImageOps
+
+        place = pc.index_in(pa.array(ids, pa.string()), value_set=samples["id"].combine_chunks())
+        pixels = np.zeros((len(ids), size[1], size[0], 3), np.uint8)
+        for i, data in enumerate(lake.read_images(samples.take(place))):
+            with Image.open(io.BytesIO(data)) as image:
+                upright = ImageOps.exif_transpose(image).convert("RGB")
+            pixels[i] = upright if upright.size == size else upright.resize(size)
+        return pixels
+
+    return read
+
+
+def _file(project: Project, name: str) -> Path | None:
+    """A file that the settings name; None for the default name while there is no such file."""
+    path = project.path(name)
+    chosen = name in project.model_fields_set
+    return path if chosen or path.exists() else None
+
+
+def _reference_of_batch(lake: Lake, dataset: str, batch: str) -> Version | None:
+    """The newest version on main that does not hold the batch."""
+    number = lake.refs(dataset, "branches").get("main")
+    while number is not None:
+        version = lake.version(dataset, f"v{number}")
+        if batch not in {b["batch"] for b in lake.manifest(version.content_id).batches}:
+            return version
+        number = version.parents[0] if version.parents else None
+    return None
+
+
+def _within(predictions: pa.Table | None, samples: pa.Table | None) -> pa.Table | None:
+    if predictions is None or samples is None:
+        return None
+    return predictions.filter(pc.is_in(predictions["id"], samples["id"].combine_chunks()))

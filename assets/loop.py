@@ -1,0 +1,129 @@
+"""The assets around learning: versions, review queues, decisions, the report, and the checks of a version."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from sevenfold.assets import judging, mining, reporting, reviewing
+from sevenfold.assets.checks import as_results, specs
+from sevenfold.assets.landing import shards
+from sevenfold.quality.verdict import VS
+from sevenfold.storage.progress import Progress
+from sevenfold.storage.project import Project
+
+
+class CommitConfig(dg.Config):
+    """Which branch to commit to; `start` is where a new branch begins."""
+
+    branch: str = "main"
+    start: str | None = None
+    message: str = "admitted batches and reviewed decisions"
+
+
+class RefConfig(dg.Config):
+    """Which branch's newest version to work on."""
+
+    branch: str = "main"
+
+
+class MineConfig(RefConfig):
+    """How many samples each queue holds, and which batches' pool they come from (empty: all)."""
+
+    size: int = 500
+    seed: int = 0
+    batches: list[str] = []  # noqa: RUF012  Dagster copies config defaults
+
+
+class DecisionsConfig(dg.Config):
+    """A CSV of decisions (id, label or exclude), the version they were made on, and the branches they are for."""
+
+    file: str
+    name: str
+    ref: str = "main"
+    branches: list[str] = ["main"]  # noqa: RUF012
+    queues: list[str] = []  # noqa: RUF012
+    reviewer: str = "reviewer"
+
+
+@dg.asset(group_name="data", kinds={"parquet"}, deps=[shards])
+def dataset_version(
+    context: dg.AssetExecutionContext,
+    config: CommitConfig,
+    project: dg.ResourceParam[Project],
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """The next version: every admitted batch that the branch lacks, and every review that waits for it."""
+    lake = project.open_lake()
+    if config.start and config.branch not in lake.refs(project.dataset, "branches"):
+        lake.branch(project.dataset, config.branch, config.start)
+    reviews = lake.pending_reviews(project.dataset, config.branch)
+    version, new = lake.commit(
+        project.dataset,
+        branch=config.branch,
+        message=config.message,
+        overlays=[lake.overlay(r.overlay) for r in reviews],
+        provenance={"by": "dagster", "run": context.run_id, "reviews": [r.name for r in reviews]},
+        progress=progress,
+    )
+    manifest = lake.manifest(version.content_id)
+    return dg.MaterializeResult(
+        metadata={
+            "version": version.name,
+            "new": new,
+            "content id": version.content_id,
+            "batches": dg.MetadataValue.json([b["batch"] for b in manifest.batches]),
+            "samples": lake.samples_of(version.content_id).num_rows,
+            "overlays": len(manifest.overlays),
+        },
+        data_version=dg.DataVersion(version.content_id),
+    )
+
+
+@dg.multi_asset_check(specs=specs("dataset_version", VS))
+def version_checks(project: dg.ResourceParam[Project]):
+    """Every V of the newest version, model-based ones included once it has been scored."""
+    lake = project.open_lake()
+    yield from as_results("dataset_version", VS, judging.judge_version(lake, project, "main"))
+
+
+@dg.asset(group_name="loop", kinds={"parquet"}, deps=["predictions"])
+def queues(
+    context: dg.AssetExecutionContext, config: MineConfig, project: dg.ResourceParam[Project]
+) -> dg.MaterializeResult:
+    """What people should look at next: suspected labels, hard samples, and as many at random for comparison."""
+    lake = project.open_lake()
+    version = lake.version(project.dataset, config.branch)
+    mined = mining.mine(lake, project, version.name, size=config.size, seed=config.seed, batches=config.batches or None)
+    return dg.MaterializeResult(metadata={name: table.num_rows for name, table in mined.items()})
+
+
+@dg.asset(group_name="loop", kinds={"csv"})
+def decisions(
+    context: dg.AssetExecutionContext, config: DecisionsConfig, project: dg.ResourceParam[Project]
+) -> dg.MaterializeResult:
+    """What people decided about queued samples, kept as an overlay for the next commit of each branch."""
+    lake = project.open_lake()
+    version = lake.version(project.dataset, config.ref)
+    reviewed = reviewing.decisions_to_overlay(
+        lake.samples_of(version.content_id),
+        reviewing.read_decisions(Path(config.file)),
+        lake.manifest(version.content_id).classes,
+        reviewer=config.reviewer,
+        reason=f"review {config.name}",
+    )
+    if reviewed.overlay.num_rows:
+        for branch in config.branches:
+            name = f"{config.name}-{branch}" if len(config.branches) > 1 else config.name
+            lake.add_review(
+                project.dataset, name, reviewed.overlay, branch=branch, queues=config.queues, reviewer=config.reviewer
+            )
+    return dg.MaterializeResult(metadata={**reviewed.counts, "branches": ", ".join(config.branches)})
+
+
+@dg.asset(group_name="loop", kinds={"html"}, deps=["champion"])
+def report(
+    context: dg.AssetExecutionContext, config: RefConfig, project: dg.ResourceParam[Project]
+) -> dg.MaterializeResult:
+    """One self-contained HTML page about the branch's newest version."""
+    path = reporting.write_report(project.open_lake(), project, config.branch)
+    return dg.MaterializeResult(metadata={"path": dg.MetadataValue.path(path), "bytes": path.stat().st_size})

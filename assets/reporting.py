@@ -1,0 +1,224 @@
+"""The report of a version: every section filled from what the lake holds, written as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sevenfold.assets import picturing
+from sevenfold.assets.gating import Outcome, outcomes
+from sevenfold.assets.runs import accuracy, control_of, results_of, run_folder
+from sevenfold.assets.tracing import ancestors, lineage
+from sevenfold.quality.report import (
+    Arm,
+    ClassBalance,
+    Command,
+    Curve,
+    Gate,
+    GateSlice,
+    Reason,
+    Report,
+    StepTimes,
+    batch_counts,
+    class_balance,
+)
+from sevenfold.quality.scorecard import Scorecard
+from sevenfold.storage import files
+from sevenfold.storage.lake import Lake
+from sevenfold.storage.progress import Progress, silent
+from sevenfold.storage.project import Project
+from sevenfold.storage.records import Version
+
+MOST_VERSIONS = 3
+"""How many versions share a chart: this one and those before it."""
+
+
+def build_report(
+    lake: Lake,
+    project: Project,
+    ref: str = "main",
+    *,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.time,
+    **extras: Any,
+) -> Report:
+    """Fill the report of a version; `extras` are fields of Report that win over what the lake says (decision, ...)."""
+    report = progress or silent
+    version = lake.version(project.dataset, ref)
+    line = ancestors(lake, version)
+    shown = line[-MOST_VERSIONS:]
+    report(1, 4, "reading verdicts and runs")
+    card = Scorecard.of(lake.verdicts(project.dataset, version.name), subject=version.name)
+    arms, note = _arms(lake, project, line)
+    page = Report(
+        dataset=project.dataset,
+        version=version.name,
+        content_id=version.content_id,
+        created=clock(),
+        verdicts=card.verdicts,
+        batches=tuple(batch_counts(b) for b in lake.batches(project.dataset)),
+        balance=tuple(_balance(lake, v) for v in shown),
+        curves=tuple(c for v in shown for c in _curves(lake, v)),
+        arms=arms,
+        arms_note=note,
+        steps=tuple(s for v in shown for s in _steps(lake, v))[-4:],
+        gate=_gate(lake, project),
+        lineage=lineage(lake, project, version),
+        commands=_commands(version),
+        findings_at=str(Path("checks") / project.dataset / version.name / "*.parquet"),
+    )
+    report(2, 4, "collecting pictures")
+    drifted, reference = picturing.drifted(lake, project, version)
+    page = replace(
+        page,
+        quarantine=picturing.quarantine(lake, project),
+        suspected=picturing.queue(lake, project, line, "suspected"),
+        hard=picturing.queue(lake, project, line, "hard"),
+        control=picturing.queue(lake, project, line, "random"),
+        drifted=drifted,
+        reference=reference,
+    )
+    page = replace(page, summary=_summary(lake, page, version))
+    report(4, 4, "drawing")
+    return replace(page, **extras)
+
+
+def write_report(
+    lake: Lake,
+    project: Project,
+    ref: str = "main",
+    *,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.time,
+    **extras: Any,
+) -> Path:
+    """Write the page and return its path: `out`, else reports/<dataset>-<version>.html beside sevenfold.toml."""
+    from sevenfold.quality.report import render
+
+    page = build_report(lake, project, ref, progress=progress, clock=clock, **extras)
+    path = out or project.folder / "reports" / f"{project.dataset}-{page.version}.html"
+    files.replace(path.absolute(), render(page).encode())
+    return path
+
+
+def as_gate(outcome: Outcome) -> Gate:
+    """The gate's recorded answer, as the report draws it."""
+    slices = tuple(
+        GateSlice(
+            name=s["slice"] + (" (new)" if s["new"] else ""),
+            n=s["n"],
+            champion=s["champion"],
+            challenger=s["challenger"],
+            champion_interval=_pair(s, "champion"),
+            challenger_interval=_pair(s, "challenger"),
+            ok={"gained": True, "held": True, "first": True, "regressed": False}.get(s["verdict"]),
+            note=s["verdict"].replace("_", " "),
+        )
+        for s in outcome.slices
+    )
+    against = ("Blocked", "Regressed", "No gain")
+    reasons = tuple(
+        Reason(r, False if r.startswith(against) else True if r.startswith(("Gained", "No old slice")) else None)
+        for r in outcome.reasons
+    )
+    return Gate(outcome.moved, outcome.alias, outcome.champion or "none yet", outcome.challenger, reasons, slices)
+
+
+def _pair(row: Any, who: str) -> tuple[float, float] | None:
+    low, high = row[f"{who}_low"], row[f"{who}_high"]
+    return None if low is None or high is None else (low, high)
+
+
+def _gate(lake: Lake, project: Project) -> Gate | None:
+    found = outcomes(lake, project.model)
+    return as_gate(found[-1]) if found else None
+
+
+def _balance(lake: Lake, version: Version) -> ClassBalance:
+    return class_balance(version.name, lake.samples_of(version.content_id), lake.manifest(version.content_id).classes)
+
+
+def _curves(lake: Lake, version: Version) -> list[Curve]:
+    found = []
+    for result in results_of(lake, version.content_id):
+        points = [(float(h["epoch"]), h["val_accuracy"]) for h in result["history"] if h["val_accuracy"] is not None]
+        if points:
+            found.append(Curve(result["run_id"], version.name, tuple(points)))
+    return found
+
+
+def _arms(lake: Lake, project: Project, line: list[Version]) -> tuple[tuple[Arm, ...], str]:
+    """The newest mined version of the line beside its random control and their parent, by seed; and what it says."""
+    from sevenfold.training.gains import compare_gains
+
+    for version in reversed(line):
+        control = control_of(lake, project, version)
+        if control is None:
+            continue
+        base = lake.version(project.dataset, f"v{version.parents[0]}")
+        found = {
+            name: {int(r["seed"]): a for r in results_of(lake, v.content_id) if (a := accuracy(r)) is not None}
+            for name, v in (
+                (f"{base.name} before", base), (f"{version.name} mined", version), (f"{control.name} random", control),
+            )
+        }  # fmt: skip
+        arms = tuple(Arm(name, by_seed) for name, by_seed in found.items() if by_seed)
+        before, mined, random = found.values()
+        seeds = sorted(before.keys() & mined.keys() & random.keys())
+        if not seeds:
+            return arms, ""
+        compared = compare_gains(*([arm[s] for s in seeds] for arm in (mined, random, before)))
+        return arms, compared.sentence
+    return (), ""
+
+
+def _steps(lake: Lake, version: Version) -> list[StepTimes]:
+    from sevenfold.training.steps import read_steps
+
+    found = []
+    for result in results_of(lake, version.content_id):
+        steps = read_steps(run_folder(lake, result["run_id"]) / "steps")
+        if not steps.num_rows:
+            continue
+        means = {p: 1000 * float(steps[p].to_numpy().mean()) for p in ("data", "forward", "backward", "optimizer")}
+        name = f"{version.name} seed {result['seed']}"
+        found.append(StepTimes(name, means, result["idle_share"], result["steps"]))
+    return found
+
+
+def _summary(lake: Lake, page: Report, version: Version) -> tuple[str, ...]:
+    """What there is to say, a sentence for each section that has something."""
+    samples = lake.samples_of(version.content_id)
+    splits: dict[str, int] = {r["values"]: r["counts"] for r in samples["split"].value_counts().to_pylist()}
+    told = ", ".join(f"{splits[s]:,} {s}" for s in ("train", "val", "test", "pool") if s in splits)
+    said = [f"{version.name} of {page.dataset} holds {samples.num_rows:,} samples: {told}."]
+    inputs, bad = (sum(getattr(b, k) for b in page.batches) for k in ("inputs", "quarantined"))
+    said.append(f"{len(page.batches)} batches brought {inputs:,} inputs; {bad:,} were set aside with a reason.")
+    results = [v.result for v in page.verdicts]
+    if results:
+        count = {r: results.count(r) for r in ("pass", "warn", "fail", "not_measurable")}
+        said.append(
+            f"{len(results)} checks: {count['pass']} pass, {count['warn']} warn, {count['fail']} fail, "
+            f"{count['not_measurable']} could not be measured."
+        )
+    else:
+        said.append(f"No check has judged it yet: sevenfold check {version.name}.")
+    if page.arms_note:
+        said.append(page.arms_note[0].upper() + page.arms_note[1:])
+    if page.gate:
+        verb = "was promoted over" if page.gate.promoted else "was refused in favour of"
+        said.append(f"{page.gate.challenger} {verb} {page.gate.champion}.")
+    return tuple(said)
+
+
+def _commands(version: Version) -> tuple[Command, ...]:
+    return (
+        Command(f"sevenfold show {version.name}", "what the version is made of"),
+        Command(f"sevenfold review suspected-{version.name} --export todo.csv --images todo/", "labels to look at"),
+        Command('sevenfold query "select reason, count(*) from quarantine group by 1"', "why inputs were set aside"),
+        Command("sevenfold ui", "every run and check in Dagster"),
+    )

@@ -1,0 +1,90 @@
+"""What training left in the lake, found again by content id: finished runs, their results, their steps, their pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sevenfold.assets.mining import HARD, RANDOM
+from sevenfold.storage.lake import Lake
+from sevenfold.storage.project import Project
+from sevenfold.storage.records import Version
+from sevenfold.storage.reviews import list_reviews
+
+if TYPE_CHECKING:
+    from sevenfold.quality.version import Gain
+
+
+def results_of(lake: Lake, content_id: str, *, whole: bool = True) -> list[dict[str, Any]]:
+    """The results of the finished runs that trained on this content id, oldest first.
+
+    `whole`: only runs that trained on all of it; a fold of out-of-fold scoring is none.
+    """
+    found = []
+    for path in (lake.root / "runs").glob("*/result.json"):
+        result = json.loads(path.read_bytes())
+        config = result.get("config")  # the combined result of out-of-fold scoring has none
+        if config and result["content_id"] == content_id and not (whole and config.get("hold_out")):
+            found.append((path.stat().st_mtime, result["run_id"], result))
+    return [result for _, _, result in sorted(found, key=lambda f: f[:2])]
+
+
+def run_folder(lake: Lake, run: str) -> Path:
+    """Where a run lies."""
+    return lake.root / "runs" / run
+
+
+def newest_steps(lake: Lake, content_id: str) -> pa.Table | None:
+    """The per-step times of the newest run of a version; None when none was trained."""
+    from sevenfold.training.steps import read_steps
+
+    results = results_of(lake, content_id)
+    steps = read_steps(run_folder(lake, results[-1]["run_id"]) / "steps") if results else None
+    return steps if steps is not None and steps.num_rows else None
+
+
+def control_of(lake: Lake, project: Project, version: Version) -> Version | None:
+    """The random control of a mined version: of the same parents, its review from a random queue of the same size."""
+    queues = {r.name: r.queues for r in list_reviews(lake.root, project.dataset)}
+
+    def asked(v: Version, kind: str) -> bool:
+        names = [q for r in v.provenance.get("reviews", ()) for q in queues.get(r, ())]
+        return any(q.startswith(f"{kind}-") for q in names)
+
+    if not asked(version, HARD):
+        return None
+    others = [v for v in lake.versions(project.dataset) if v.parents == version.parents and v.number != version.number]
+    return next((v for v in others if asked(v, RANDOM) and not asked(v, HARD)), None)
+
+
+def mined_gain(lake: Lake, project: Project, version: Version, split: str = "test") -> Gain | None:
+    """Held-out accuracies of a mined version and of its random control, seed by seed, where both were trained alike."""
+    from sevenfold.quality.version import Gain
+
+    control = control_of(lake, project, version)
+    if control is None:
+        return None
+    chosen, other = (
+        {_alike(r): a for r in results_of(lake, v.content_id) if (a := accuracy(r, split)) is not None}
+        for v in (version, control)
+    )
+    both = sorted(chosen.keys() & other.keys())
+    if not both:
+        return None
+    return Gain([chosen[k] for k in both], [other[k] for k in both], reference=control.name)
+
+
+def accuracy(result: dict[str, Any], split: str = "test") -> float | None:
+    """A run's accuracy on a split; None when it has no labelled sample there."""
+    value = result["splits"].get(split, {}).get("accuracy")
+    return None if value is None else float(value)
+
+
+def _alike(result: dict[str, Any]) -> tuple[int, str]:
+    """Seed, and everything that was configured but the data."""
+    apart = {"ref", "content_id", "seeds", "select_ids", "select_digest", "ranks", "threads", "workers"}
+    config = {k: v for k, v in result["config"].items() if k not in apart}
+    return int(result["seed"]), json.dumps(config, sort_keys=True)

@@ -1,0 +1,45 @@
+"""Which runs scored a version: the link from a content id to the predictions made about it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.lake import Lake
+from sevenfold.storage.records import Version
+
+
+def scored_runs(lake: Lake, content_id: str) -> list[str]:
+    """The producers with out-of-sample predictions about this content id; those that cover most come last, then newest.
+
+    An out-of-fold run covers every sample; a single training run only what it was not trained on.
+    """
+    found = []
+    for path in (lake.root / "predictions").glob("[!.]*.parquet"):
+        table = pq.read_table(path, columns=["content_id", "in_sample"])
+        usable = pc.and_(pc.equal(table["content_id"], content_id), pc.invert(table["in_sample"]))
+        count = pc.sum(usable).as_py()
+        if count:
+            found.append((count, path.stat().st_mtime, path.stem))
+    return [producer for _, _, producer in sorted(found)]
+
+
+def scored(lake: Lake, version: Version, producer: str | None = None) -> tuple[str, pa.Table] | None:
+    """(producer, its out-of-sample predictions of this version), the last of `scored_runs` unless named, or None."""
+    if producer is None:
+        runs = scored_runs(lake, version.content_id)
+        if not runs:
+            return None
+        producer = runs[-1]
+    table = lake.predictions(producer)
+    mine = table.filter(pc.and_(pc.equal(table["content_id"], version.content_id), pc.invert(table["in_sample"])))
+    if not mine.num_rows:
+        raise SevenfoldError(
+            f"the run {producer} made no out-of-sample predictions of {version.name}",
+            where=str(lake.root / "predictions" / f"{producer}.parquet"),
+            expected=f"rows with the content id {version.content_id[:12]} and in_sample = false",
+            do=f"run `sevenfold score {version.name}`",
+        )
+    return producer, mine

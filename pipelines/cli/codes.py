@@ -1,0 +1,45 @@
+"""Exit codes, and how an exception becomes one: found, where, expected, what to do on stderr, no traceback."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from sevenfold.storage.errors import SevenfoldError
+
+OK, FAILED, WARNED, BROKEN = 0, 1, 2, 3
+"""Fine; a check failed or the gate refused; a warning under --strict; a usage error or a crash."""
+
+UsageProblem: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""What the parser raises. It exits 2 by itself, which here means a warning."""
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Print an exception for a person and return the exit code."""
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        _say("interrupted; what was written stays whole, run the command again to go on")
+        return 130
+    if debug and not isinstance(error, UsageProblem):
+        traceback.print_exception(error)
+    elif isinstance(error, SevenfoldError):
+        _say(error.found, where=error.where, expected=error.expected, do=error.do)
+    elif isinstance(error, UsageProblem):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "sevenfold"
+        _say(error.format_message(), do=f"see `{path} --help`")  # type: ignore[attr-defined]
+    else:
+        _say(
+            f"unexpected {type(error).__name__}: {' '.join(str(error).split()) or 'no message'}; "
+            "run again with --debug for the traceback"
+        )
+    return BROKEN
+
+
+def _say(found: str, *, where: str = "", expected: str = "", do: str = "") -> None:
+    lines = [f"error: {found}"]
+    for name, text in (("where", where), ("expected", expected), ("what to do", do)):
+        if text:
+            lines.append(f"  {name + ':':<12}{text}")
+    print("\n".join(lines), file=sys.stderr)

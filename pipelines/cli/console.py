@@ -1,0 +1,156 @@
+"""How the command line shows things: tables and text on stdout, progress on stderr, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sevenfold.storage.progress import Progress
+
+MARKS = {"pass": "green", "warn": "yellow", "fail": "bold red", "not_measurable": "dim"}
+"""The colour of each verdict; its word is always printed too."""
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help: one line each, as typed."""
+    return "\n\n".join(["[bold]Example[/bold]", *(line.replace("[", r"\[") for line in lines)])
+
+
+def stdout() -> Console:
+    """The console for results. Into a pipe or a file lines are as long as they need to be."""
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    """The console for progress and remarks."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else max(160, shutil.get_terminal_size((160, 24)).columns)
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def say(text: str = "", style: str | None = None) -> None:
+    """A line on stdout."""
+    console = stdout()
+    console.print(text, style=style, soft_wrap=not console.is_terminal)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout, keys in the order given."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", right: Sequence[str] = ()
+) -> None:
+    """A plain table on stdout; `right` names the columns of numbers. A cell may be (text, style)."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(c[0], style=c[1]) if isinstance(c, tuple) else Text(_cell(c)) for c in row))
+    stdout().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def date(seconds: float | None) -> str:
+    """Unix seconds as local time, to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds is not None else ""
+
+
+@contextmanager
+def progress(what: str, *, every: float = 5.0, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
+    """Show that work goes on, on stderr: a live bar on a terminal, else a line every few seconds.
+
+    Yields the callable that the rooms report to; work that never reports is shown by its time alone.
+    """
+    shown = _Bar(what) if sys.stderr.isatty() else _Lines(what, every, clock)
+    try:
+        yield shown.update
+    finally:
+        shown.close()
+
+
+class _Bar:
+    """A rich bar that leaves nothing behind."""
+
+    def __init__(self, what: str) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=stderr(),
+            transient=True,
+        )
+        self._task = self._bars.add_task(what, total=None)
+        self._bars.start()
+
+    def update(self, done: int, total: int, what: str) -> None:
+        self._bars.update(self._task, completed=done, total=total or None, description=what)
+
+    def close(self) -> None:
+        self._bars.stop()
+
+
+class _Lines:
+    """A line every few seconds from a thread of its own, so that silent work shows too; quick work prints nothing."""
+
+    def __init__(self, what: str, every: float, clock: Callable[[], float]) -> None:
+        self._state: tuple[int, int, str] = (0, 0, what)
+        self._clock, self._every, self._began = clock, every, clock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._thread.start()
+
+    def update(self, done: int, total: int, what: str) -> None:
+        self._state = (done, total, what)
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _tick(self) -> None:
+        while not self._over.wait(self._every):
+            print(progress_line(*self._state, self._clock() - self._began), file=sys.stderr, flush=True)
+
+
+def progress_line(done: int, total: int, what: str, seconds: float) -> str:
+    """One line of progress: `measuring: 12,000 of 60,000 (20 %), 14 s`."""
+    parts = [what]
+    if total:
+        parts.append(f": {done:,} of {total:,} ({done / total:.0%})")
+    elif done:
+        parts.append(f": {done:,}")
+    return "".join(parts) + f", {seconds:.0f} s"

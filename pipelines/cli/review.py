@@ -1,0 +1,199 @@
+"""Commands around review: mine the queues, hand them to people, take their decisions back."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sevenfold.pipelines.cli.console import example, print_json, print_table, progress, say
+from sevenfold.pipelines.cli.data import Json
+from sevenfold.pipelines.cli.session import Session, session
+from sevenfold.storage.errors import SevenfoldError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def mine(
+    context: typer.Context,
+    ref: Annotated[str, typer.Argument(help="A scored version.")] = "main",
+    size: Annotated[int, typer.Option(min=1, help="Rows of the hard queue and of its random control.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    run: Annotated[str | None, typer.Option(help="Whose predictions; else the newest that scored the version.")] = None,
+    top: Annotated[int, typer.Option(min=0, help="Rows of each queue to print.")] = 5,
+    json: Json = False,
+) -> None:
+    """Choose what people should look at next: suspected labels, hard samples, and as many at random for comparison."""
+    from sevenfold.assets.mining import label_errors, mine
+
+    at = session(context)
+    with progress(f"mining {ref}"):
+        queues = mine(at.lake, at.project, ref, run, size, seed)
+        producer, estimate = label_errors(at.lake, at.project, ref, run)
+    if json:
+        errors = {k: getattr(estimate, k) for k in ("n", "errors", "low", "high", "measurable")}
+        listed = {name: table.to_pylist() for name, table in queues.items()}
+        print_json({"producer": producer, "label_errors": errors, "queues": listed})
+        return
+    say(f"by {producer}: {estimate}")
+    path_of = _paths(at, at.lake.version(at.dataset, ref).content_id)
+    for name, table in queues.items():
+        kinds = ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in _kinds(table).items())
+        rows = table.slice(0, top).to_pylist()
+        print_table(
+            ["rank", "id", "path", "label", "suggestion", "score"],
+            [[r["rank"], r["id"][:12], path_of.get(r["id"]), r["label"], r["suggestion"], r["score"]] for r in rows],
+            title=f"{name}: {table.num_rows} rows{f' ({kinds})' if kinds else ''}",
+            right=["rank", "score"],
+        )
+    first = next(iter(queues))
+    say(f"next: sevenfold review {first} --export {first}.csv")
+
+
+def review(
+    context: typer.Context,
+    queue: Annotated[str | None, typer.Argument(help="A queue, such as suspected-v1.")] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the queue as a CSV for people.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="With --export: also write the pictures into this folder.")
+    ] = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option("--import", metavar="FILE", help="Read decisions: a CSV with id and label or exclude."),
+    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Who decided; else your user name.")] = None,
+    name: Annotated[str | None, typer.Option(help="The review's name; else the file's.")] = None,
+    ref: Annotated[str, typer.Option(help="The version or branch that the decisions are about.")] = "main",
+    branch: Annotated[str, typer.Option(help="The branch whose next version carries them.")] = "main",
+    new_classes: Annotated[bool, typer.Option("--new-classes", help="Take labels that are no class yet.")] = False,
+    commit: Annotated[bool, typer.Option("--commit", help="Commit the decisions at once.")] = False,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="The commit's message.")] = None,
+    json: Json = False,
+) -> None:
+    """Show a queue, export it for people, or import what they decided as an overlay of the next version.
+
+    In the CSV fill `label` with the true label (for a suspected label that was right, repeat it), or `exclude` with
+    yes; a row with neither is not decided. A labelled pool sample moves to train.
+    """
+    at = session(context)
+    if decisions is not None:
+        _import(at, decisions, queue, reviewer, name, ref, branch, new_classes, commit, message, json)
+    elif queue is None:
+        _list(at, json)
+    elif export is not None:
+        _export(at, queue, export, images, json)
+    else:
+        _show(at, queue, json)
+
+
+def _list(at: Session, json: bool) -> None:
+    from sevenfold.assets.mining import queue_names
+
+    found = {name: at.lake.queue(at.dataset, name) for name in queue_names(at.lake, at.project)}
+    if json:
+        print_json({name: table.num_rows for name, table in found.items()})
+    elif not found:
+        say("no queue yet: sevenfold score, then sevenfold mine")
+    else:
+        rows = [[name, t.num_rows, ", ".join(f"{n} {k}" for k, n in _kinds(t).items())] for name, t in found.items()]
+        print_table(["queue", "rows", "kinds"], rows, right=["rows"])
+
+
+def _show(at: Session, queue: str, json: bool) -> None:
+    table = at.lake.queue(at.dataset, queue)
+    if json:
+        print_json(table.to_pylist())
+        return
+    path_of = _paths(at, table["content_id"][0].as_py()) if table.num_rows else {}
+    rows = [
+        [r["rank"], r["kind"], r["id"][:12], path_of.get(r["id"]), r["label"], r["suggestion"], r["score"]]
+        for r in table.slice(0, 50).to_pylist()
+    ]
+    print_table(["rank", "kind", "id", "path", "label", "suggestion", "score"], rows, right=["rank", "score"])
+    if table.num_rows > len(rows):
+        say(f"{table.num_rows - len(rows):,} more")
+    say(f"next: sevenfold review {queue} --export {queue}.csv")
+
+
+def _export(at: Session, queue: str, path: Path, images: Path | None, json: bool) -> None:
+    from sevenfold.assets.reviewing import export_images, export_queue
+
+    table = at.lake.queue(at.dataset, queue)
+    count = export_queue(at.lake, table, path)
+    shown = export_images(at.lake, table, images) if images is not None else 0
+    if json:
+        print_json({"queue": queue, "file": str(path), "rows": count, "images": shown})
+        return
+    say(f"wrote {count:,} rows to {path}" + (f" and {shown:,} pictures to {images}" if images else ""))
+    say(f"fill `label` or `exclude`, then: sevenfold review --import {path} --commit")
+
+
+def _import(
+    at: Session, path: Path, queue: str | None, reviewer: str | None, name: str | None, ref: str, branch: str,
+    new_classes: bool, commit: bool, message: str | None, json: bool,
+) -> None:  # fmt: skip
+    from sevenfold.assets.committing import commit as make
+    from sevenfold.assets.reviewing import decisions_to_overlay, read_decisions
+
+    if queue is not None:
+        at.lake.queue(at.dataset, queue)
+    version = at.lake.version(at.dataset, ref)
+    decided = read_decisions(path)
+    if not decided:
+        raise SevenfoldError(
+            "no row is decided", where=str(path), expected="a label or exclude = yes in some row", do="fill them in"
+        )
+    who = reviewer or getpass.getuser()
+    title = name or path.stem
+    reviewed = decisions_to_overlay(
+        at.lake.samples_of(version.content_id),
+        decided,
+        at.lake.manifest(version.content_id).classes,
+        reviewer=who,
+        reason=f"review {title}",
+        new_classes=new_classes,
+    )
+    counts = dict(reviewed.counts)
+    queues = [queue] if queue else []
+    at.lake.add_review(at.dataset, title, reviewed.overlay, branch=branch, queues=queues, reviewer=who)
+    made = None
+    if commit:
+        with progress("committing") as report:
+            made, _ = make(
+                at.lake, at.project, message=message or f"review {title} by {who}", branch=branch, progress=report,
+                provenance={"by": "sevenfold review"},
+            )  # fmt: skip
+    if json:
+        print_json({"review": title, "decisions": len(decided), "counts": counts, "version": made and made.name})
+        return
+    say(f"{len(decided):,} decisions by {who}: " + ", ".join(f"{n:,} {what}" for what, n in counts.items()))
+    if made:
+        say(f"{made.name} on {branch}: {made.content_id[:12]}", "bold")
+        say(f"next: sevenfold diff {version.name} {made.name}, sevenfold train {made.name}")
+    else:
+        say(f"kept as the review {title}; next: sevenfold commit -m {title!r}")
+
+
+def _kinds(table: pa.Table) -> dict[str, int]:
+    return {row["values"]: row["counts"] for row in table["kind"].value_counts().to_pylist()}
+
+
+def _paths(at: Session, content_id: str) -> dict[str, str]:
+    samples = at.lake.samples_of(content_id)
+    return dict(zip(samples["id"].to_pylist(), samples["path"].to_pylist(), strict=True))
+
+
+COMMANDS = (
+    ("mine", mine, example("sevenfold mine v3 --size 200")),
+    (
+        "review",
+        review,
+        example(
+            "sevenfold review suspected-v3 --export todo.csv --images todo/",
+            "sevenfold review --import todo.csv --reviewer ada --commit",
+        ),
+    ),
+)

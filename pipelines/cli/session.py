@@ -1,0 +1,54 @@
+"""What every command starts from: the project, its lake and its dataset, found when first asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from sevenfold.storage.lake import Lake
+    from sevenfold.storage.project import Project
+
+
+@dataclass(frozen=True)
+class Session:
+    """The global options, and what they lead to."""
+
+    lake_option: Path | None = None
+    dataset_option: str | None = None
+    debug: bool = False
+
+    @cached_property
+    def project(self) -> Project:
+        """The project of the current folder; --lake and SEVENFOLD_LAKE win over its lake, --dataset over its dataset.
+
+        Without a sevenfold.toml the dataset is the lake's only one.
+        """
+        from sevenfold.storage import project as projects
+
+        project = projects.find(lake=self.lake_option)
+        dataset = self.dataset_option
+        if dataset is None and not (project.folder / projects.FILE).exists():
+            there = project.open_lake().datasets() if (project.path("lake") / "lake.json").exists() else []
+            dataset = there[0] if len(there) == 1 else None
+        return project.model_copy(update={"dataset": dataset}) if dataset else project
+
+    @cached_property
+    def lake(self) -> Lake:
+        """The lake, which must exist."""
+        return self.project.open_lake()
+
+    @property
+    def dataset(self) -> str:
+        """The dataset's name."""
+        return self.project.dataset
+
+
+def session(context: typer.Context) -> Session:
+    """The session of a command's context."""
+    found = context.find_object(Session)
+    return found if found is not None else Session()

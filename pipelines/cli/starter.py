@@ -1,0 +1,58 @@
+"""The files of a new project: sevenfold.toml, policy.yaml and suite.json, each written only where none is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sevenfold.storage import files
+from sevenfold.storage.names import check_name
+from sevenfold.storage.project import FILE
+
+
+def write_project(
+    folder: Path, *, dataset: str | None = None, lake: Path | None = None, classes: Sequence[str] = ()
+) -> dict[str, bool]:
+    """Write what is absent; returns file name -> whether it was written."""
+    from sevenfold.quality.policy import default_policy_yaml
+    from sevenfold.quality.suite import default_suite_text
+
+    name = check_name(dataset or "main", "dataset name")
+    where = "lake" if lake is None else str(lake.absolute())
+    texts = {
+        FILE: toml(name, where, classes),
+        "policy.yaml": default_policy_yaml(),
+        "suite.json": default_suite_text(),
+    }
+    return {file: files.create(folder / file, text.encode()) for file, text in texts.items()}
+
+
+def toml(dataset: str, lake: str, classes: Sequence[str]) -> str:
+    """A commented sevenfold.toml; what is commented out shows the default."""
+    listed = ", ".join(_text(c) for c in classes)
+    return f"""\
+# Sevenfold's settings for this folder. Paths are relative to it; what is commented out shows the default.
+
+lake = {_text(lake)}            # where everything lives
+dataset = {_text(dataset)}         # used when --dataset is not given
+# inbox = "inbox"        # each new folder, zip or CSV in it becomes a batch (`sevenfold ui`)
+# policy = "policy.yaml" # every threshold of the seven Vs
+# suite = "suite.json"   # schema, null and range rules (Great Expectations)
+# model = "classifier"   # the name under which trained models are registered
+# workers = 2            # processes that decode; the default is the number of cores
+
+# The labels that may occur; others go to quarantine. An empty list takes any.
+classes = [{listed}]
+
+[train]                  # defaults of `sevenfold train`; every key is also --set key=value
+# epochs = 4
+# lr = 0.3
+# batch_size = 128       # over all ranks
+# ranks = 2
+# seeds = [0]
+"""
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,277 @@
+"""Commands about versions: commit, log, show, diff, tag, branch, rollback, query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
+from sevenfold.pipelines.cli.data import Json
+from sevenfold.pipelines.cli.session import Session, session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sevenfold.storage.records import Version
+
+Ref = Annotated[str, typer.Argument(help="A version (v3), branch, tag, or the start of a content id.")]
+
+
+def commit(
+    context: typer.Context,
+    message: Annotated[str, typer.Option("--message", "-m", help="What this version brings.")],
+    branch: Annotated[str, typer.Option(help="The branch to move.")] = "main",
+    start: Annotated[str | None, typer.Option("--from", metavar="REF", help="Where a new branch begins.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a branch's next version: shards of every admitted batch that it lacks, and the reviews that wait for it."""
+    from sevenfold.assets.committing import commit as make
+
+    at = session(context)
+    with progress("committing") as report:
+        version, made = make(
+            at.lake, at.project, message=message, branch=branch, start=start,
+            provenance={"by": "sevenfold commit"}, progress=report,
+        )  # fmt: skip
+    found = _facts(at, version)
+    if json:
+        print_json({**found, "new": made})
+        return
+    if not made:
+        say(f"nothing to commit: {branch} is at {version.name} already")
+        _waiting(at)
+        return
+    say(f"{version.name} on {branch}: {version.content_id[:12]}", "bold")
+    say(
+        f"  {found['samples']:,} samples, {found['shards']} shards, {found['bytes']:,} bytes, {_splits(found['splits'])}"
+    )
+    say(f"next: sevenfold check {version.name}, sevenfold train {version.name}")
+
+
+def log(context: typer.Context, json: Json = False) -> None:
+    """List the versions, newest first, with the branches and tags that point at them."""
+    at = session(context)
+    found = at.lake.versions(at.dataset)[::-1]
+    if json:
+        print_json([_version(at, v) for v in found])
+        return
+    if not found:
+        say(f"{at.dataset} has no version yet: ingest, check, commit")
+    rows = [
+        [
+            v.name, v.content_id[:12], ", ".join(f"v{p}" for p in v.parents), date(v.provenance.get("time")),
+            ", ".join(_refs(at, v)), v.message,
+        ]
+        for v in found
+    ]  # fmt: skip
+    if rows:
+        print_table(["version", "content", "parents", "time", "refs", "message"], rows)
+
+
+def show(context: typer.Context, ref: Ref = "main", json: Json = False) -> None:
+    """Show what a version is made of: classes, batches, shards, overlays and how many samples of each kind."""
+    at = session(context)
+    version = at.lake.version(at.dataset, ref)
+    found = _facts(at, version)
+    if json:
+        print_json(found)
+        return
+    say(f"{version.name} of {at.dataset}: {version.message}", "bold")
+    say(f"  content id  {version.content_id}")
+    say(f"  parents     {', '.join(found['parents']) or 'none'}; refs {', '.join(found['refs']) or 'none'}")
+    say(f"  made        {date(version.provenance.get('time'))}")
+    say(f"  samples     {found['samples']:,} of {found['stored']:,} stored: {_splits(found['splits'])}")
+    say(f"  shards      {found['shards']} ({found['bytes']:,} bytes), {found['overlays']} overlays")
+    print_table(
+        ["batch", "samples", "shards", "digest"],
+        [[b["batch"], b["samples"], b["shards"], b["digest"][:12]] for b in found["batches"]],
+        right=["samples", "shards"],
+    )
+    splits = list(found["splits"])
+    rows = [[name, *(counts.get(s, 0) for s in splits)] for name, counts in found["classes"].items()]
+    print_table(["class", *splits], rows, right=splits)
+
+
+def diff(
+    context: typer.Context,
+    before: Annotated[str, typer.Argument(metavar="A", help="The version compared with.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The version looked at.")],
+    rows: Annotated[Path | None, typer.Option(help="Write every changed sample to this Parquet file.")] = None,
+    json: Json = False,
+) -> None:
+    """Count what changed from one version to another: added, removed, relabelled, moved, reweighted."""
+    at = session(context)
+    names = [at.lake.version(at.dataset, ref).name for ref in (before, after)]
+    found = at.lake.diff(at.dataset, before, after)
+    if rows is not None:
+        _write(found["rows"], rows, "parquet")
+    if json:
+        print_json({"before": names[0], "after": names[1], **found["counts"]})
+        return
+    say(f"{names[0]} -> {names[1]}", "bold")
+    print_table(["change", "samples"], list(found["counts"].items()), right=["samples"])
+    if rows is not None:
+        say(f"wrote {found['rows'].num_rows:,} rows to {rows}")
+
+
+def tag(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="The tag's name.")], ref: Ref = "main",
+) -> None:  # fmt: skip
+    """Give a version a name for good: a tag does not move."""
+    at = session(context)
+    say(f"{name} -> {at.lake.tag(at.dataset, name, ref).name}")
+
+
+def branch(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="The new branch; without it the branches are listed.")] = None,
+    ref: Ref = "main",
+    json: Json = False,
+) -> None:
+    """Start a branch at a version, or list the branches."""
+    at = session(context)
+    if name is not None:
+        number = at.lake.branch(at.dataset, name, ref).number
+        found = {name: number}
+    else:
+        found = at.lake.refs(at.dataset, "branches")
+    if json:
+        print_json({k: f"v{v}" for k, v in found.items()})
+        return
+    for k, v in found.items():
+        say(f"{k} -> v{v}")
+
+
+def rollback(
+    context: typer.Context,
+    ref: Annotated[str, typer.Argument(help="The version to go back to.")],
+    branch: Annotated[str, typer.Option(help="The branch to move.")] = "main",
+) -> None:
+    """Point a branch back at an older version. Nothing is deleted: the way forward stays in the log."""
+    at = session(context)
+    old = at.lake.version(at.dataset, branch)
+    new = at.lake.rollback(at.dataset, ref, branch)
+    say(f"{branch}: {old.name} -> {new.name} (undo: sevenfold rollback {old.name})")
+
+
+def query(
+    context: typer.Context,
+    sql: Annotated[str, typer.Argument(help="One SELECT over the lake's views; `samples` is main's newest version.")],
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    json: Json = False,
+    parquet: Annotated[Path | None, typer.Option(help="Write the answer to this file.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Rows of the table to print; 0: all.")] = 100,
+) -> None:
+    """Ask the lake in SQL (DuckDB, read-only).
+
+    Views: samples, samples_all, aliases, batches, versions, shards, signals, predictions, verdicts, quarantine, queues,
+    runs, steps, models.
+    """
+    at = session(context)
+    table = at.lake.sql(sql, at.dataset)
+    if parquet is not None:
+        _write(table, parquet, "parquet")
+        say(f"wrote {table.num_rows:,} rows to {parquet}")
+    elif json:
+        print_json(table.to_pylist())
+    elif csv:
+        _write(table, None, "csv")
+    else:
+        shown = table.slice(0, limit or table.num_rows)
+        numeric = [
+            f.name for f in table.schema if str(f.type).startswith(("int", "uint", "double", "float", "decimal"))
+        ]
+        print_table(table.column_names, [list(r.values()) for r in shown.to_pylist()], right=numeric)
+        if shown.num_rows < table.num_rows:
+            say(f"{table.num_rows - shown.num_rows:,} more rows: --limit 0")
+
+
+def _write(table: pa.Table, path: Path | None, form: str) -> None:
+    """The whole table as a Parquet file, or as CSV on stdout."""
+    if form == "parquet" and path is not None:
+        import pyarrow.parquet as pq
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path)
+        return
+    import csv
+    import sys
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(table.column_names)
+    columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
+    writer.writerows(zip(*columns, strict=True))
+
+
+def _refs(at: Session, version: Version) -> list[str]:
+    kinds = (at.lake.refs(at.dataset, kind) for kind in ("branches", "tags"))
+    return [name for refs in kinds for name, number in refs.items() if number == version.number]
+
+
+def _version(at: Session, version: Version) -> dict[str, Any]:
+    return {
+        "version": version.name,
+        "content_id": version.content_id,
+        "parents": [f"v{p}" for p in version.parents],
+        "message": version.message,
+        "refs": _refs(at, version),
+        "provenance": version.provenance,
+    }
+
+
+def _facts(at: Session, version: Version) -> dict[str, Any]:
+    manifest = at.lake.manifest(version.content_id)
+    samples = at.lake.samples_of(version.content_id)
+    counted = samples.group_by(["label", "split"], use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    splits: dict[str, int] = {}
+    classes: dict[str, dict[str, int]] = {name: {} for name in manifest.classes}
+    for row in sorted(counted, key=lambda r: (_ORDER.get(r["split"], 9), r["label"] or "")):
+        n = row["count_all"]
+        splits[row["split"]] = splits.get(row["split"], 0) + n
+        classes.setdefault(row["label"] or "(unlabelled)", {})[row["split"]] = n
+    return {
+        **_version(at, version),
+        "dataset": version.dataset,
+        "samples": samples.num_rows,
+        "stored": manifest.stored,
+        "splits": splits,
+        "classes": classes,
+        "batches": [
+            {"batch": b["batch"], "digest": b["digest"], "samples": b["samples"], "shards": len(b["shards"])}
+            for b in manifest.batches
+        ],
+        "shards": len(manifest.shards),
+        "bytes": sum(s["bytes"] for s in manifest.shards),
+        "overlays": len(manifest.overlays),
+    }
+
+
+_ORDER = {"train": 0, "val": 1, "test": 2, "pool": 3}
+
+
+def _splits(splits: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {name}" for name, n in splits.items())
+
+
+def _waiting(at: Session) -> None:
+    waiting = [b.batch for b in at.lake.batches(at.dataset) if b.status == "landed"]
+    if waiting:
+        say(f"not checked yet: {', '.join(waiting)} (sevenfold check)")
+
+
+COMMANDS = (
+    (
+        "commit",
+        commit,
+        example('sevenfold commit -m "june photos"', "sevenfold commit -m trial --branch trial --from v3"),
+    ),
+    ("log", log, example("sevenfold log")),
+    ("show", show, example("sevenfold show v3 --json")),
+    ("diff", diff, example("sevenfold diff v2 v3 --rows changed.parquet")),
+    ("tag", tag, example("sevenfold tag release-1 v3")),
+    ("branch", branch, example("sevenfold branch trial v3")),
+    ("rollback", rollback, example("sevenfold rollback v2")),
+    ("query", query, example('sevenfold query "select label, count(*) from samples group by 1 order by 2 desc"')),
+)

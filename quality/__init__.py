@@ -1,0 +1,69 @@
+"""Judging: a module per V, verdicts, policy, scorecard and reports. Names load their module only when used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sevenfold.quality.admission import admit
+    from sevenfold.quality.junit import junit_xml
+    from sevenfold.quality.policy import Policy, apply_suppressions, default_policy_yaml, is_suppressed, load_policy
+    from sevenfold.quality.predictions import out_of_sample
+    from sevenfold.quality.scorecard import Scorecard, exit_code
+    from sevenfold.quality.suite import default_suite_text
+    from sevenfold.quality.verdict import RESULTS, SCHEMA, VS, Verdict, blocks, from_table, to_table
+    from sevenfold.quality.version import Curve, Gain, judge
+
+_HOMES = {
+    "RESULTS": "verdict",
+    "SCHEMA": "verdict",
+    "VS": "verdict",
+    "Curve": "version",
+    "Gain": "version",
+    "Policy": "policy",
+    "Scorecard": "scorecard",
+    "Verdict": "verdict",
+    "admit": "admission",
+    "apply_suppressions": "policy",
+    "blocks": "verdict",
+    "default_policy_yaml": "policy",
+    "default_suite_text": "suite",
+    "exit_code": "scorecard",
+    "from_table": "verdict",
+    "is_suppressed": "policy",
+    "judge": "version",
+    "junit_xml": "junit",
+    "load_policy": "policy",
+    "out_of_sample": "predictions",
+    "to_table": "verdict",
+}
+__all__ = [
+    "RESULTS",
+    "SCHEMA",
+    "VS",
+    "Curve",
+    "Gain",
+    "Policy",
+    "Scorecard",
+    "Verdict",
+    "admit",
+    "apply_suppressions",
+    "blocks",
+    "default_policy_yaml",
+    "default_suite_text",
+    "exit_code",
+    "from_table",
+    "is_suppressed",
+    "judge",
+    "junit_xml",
+    "load_policy",
+    "out_of_sample",
+    "to_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"sevenfold.quality.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'sevenfold.quality' has no attribute {name!r}")

@@ -1,0 +1,151 @@
+"""Variety: does it cover the world it claims? Classes, their balance, repeats, and the smallest slice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sevenfold.quality import policy as limits
+from sevenfold.quality.intervals import effective_number, wilson, wilson_half_width
+from sevenfold.quality.verdict import Verdict
+
+
+def class_counts(rows: pa.Table, classes: Sequence[str] | None = None) -> dict[str, int]:
+    """Labelled samples per class, in the order of ``classes`` (then any others by name); empty classes count 0."""
+    found = Counter(label for label in rows["label"].to_pylist() if label is not None)
+    names = list(classes or ())
+    names += sorted(set(found) - set(names))
+    return {name: found[name] for name in names}
+
+
+def effective_classes(
+    rows: pa.Table,
+    *,
+    subject: str,
+    policy: limits.Variety,
+    reference_rows: pa.Table | None = None,
+    reference: str | None = None,
+) -> Verdict:
+    """The effective number of classes exp(H), against a reference's; warns on a fall that noise cannot explain."""
+    counts = np.array(list(class_counts(rows).values()))
+    n = int(counts.sum())
+    value, interval = effective_number(counts)
+    common = {"v": "variety", "check": "effective_classes", "subject": subject, "n": n}
+    if n == 0:
+        return Verdict(**common, result="not_measurable", message="No sample has a label.")  # type: ignore[arg-type]
+    result, effect, note = "pass", None, "there is no reference to compare with"
+    if reference_rows is not None and (old := np.array(list(class_counts(reference_rows).values()))).sum():
+        before, span = effective_number(old)
+        effect = 1 - value / before
+        note = f"{reference} has {before:.2f} ({effect:+.1%} fall)" if effect > 0 else f"{reference} has {before:.2f}"
+        if effect > policy.max_fall and interval[1] < span[0]:
+            result = "warn"
+    return Verdict(
+        **common,  # type: ignore[arg-type]
+        result=result,
+        statistic=value,
+        statistic_name="effective number of classes, exp(H)",
+        interval=interval,
+        effect=effect,
+        thresholds={"max_fall": policy.max_fall},
+        reference=reference,
+        message=f"{n} labelled samples spread over {value:.2f} effective classes "
+        f"({int((counts > 0).sum())} occur); {note}.",
+        remedy="Collect or label more of the classes that became rare." if result == "warn" else "",
+    )
+
+
+def balance(rows: pa.Table, *, subject: str, policy: limits.Variety, classes: Sequence[str] | None = None) -> Verdict:
+    """Rarest over commonest class; a class without samples makes it 0. Findings: the classes below the limit."""
+    counts = class_counts(rows, classes)
+    n = sum(counts.values())
+    if n == 0:
+        return Verdict("variety", "balance", subject, "not_measurable", message="No sample has a label.")
+    rare, common = min(counts, key=lambda c: (counts[c], c)), max(counts, key=lambda c: (counts[c], c))
+    low, high = counts[rare], counts[common]
+    ratio = low / high
+    shares = wilson(low, low + high)
+    interval = (min(ratio, shares[0] / (1 - shares[0])), max(ratio, min(1.0, shares[1] / (1 - shares[1]))))
+    few = [c for c, k in counts.items() if k / high < policy.min_balance]
+    return Verdict(
+        v="variety",
+        check="balance",
+        subject=subject,
+        result="warn" if few else "pass",
+        statistic=ratio,
+        statistic_name="rarest / commonest class",
+        interval=interval,
+        n=n,
+        thresholds={"min_balance": policy.min_balance},
+        message=f"The rarest class {rare!r} has {low} samples, the commonest {common!r} has {high}"
+        + (f"; {len(few)} of {len(counts)} classes are below {policy.min_balance:g} of it." if few else "."),
+        remedy="Collect or label more of the rare classes, or weight them." if few else "",
+        findings=tuple(f"class:{c}" for c in few),
+    )
+
+
+def duplicate_share(rows: pa.Table, *, subject: str, policy: limits.Variety, aliases: int = 0) -> Verdict:
+    """The share of inputs that repeat pixels already there: other bytes with equal pixels, and aliases (equal bytes).
+
+    Findings: every sample after the first of its pixel digest.
+    """
+    n = rows.num_rows + aliases
+    digests = pc.dictionary_encode(rows["pixel_digest"].combine_chunks()).indices.to_numpy(zero_copy_only=False)
+    first = np.zeros(rows.num_rows, bool)
+    first[np.unique(digests, return_index=True)[1]] = True
+    repeats = int((~first).sum())
+    share = (repeats + aliases) / n if n else 0.0
+    high = share > policy.max_duplicate_share
+    return Verdict(
+        v="variety",
+        check="duplicate_share",
+        subject=subject,
+        result="not_measurable" if n == 0 else "warn" if high else "pass",
+        statistic=share,
+        statistic_name="share of samples that repeat another's pixels",
+        interval=wilson(repeats + aliases, n),
+        n=n,
+        thresholds={"max_duplicate_share": policy.max_duplicate_share},
+        message=f"{repeats} samples repeat the pixels of another, and {aliases} inputs were byte-for-byte aliases "
+        f"({share:.2%} of {n}).",
+        remedy="Exclude the repeats listed; check whether the source delivers files twice." if high else "",
+        findings=tuple(rows["id"].filter(pa.array(~first)).to_pylist()),
+    )
+
+
+def smallest_slice(
+    rows: pa.Table, *, subject: str, policy: limits.Variety, classes: Sequence[str] | None = None
+) -> Verdict:
+    """The smallest class x split slice; fails in a required split, else warns. Findings: the slices too small."""
+    labelled = rows.filter(pc.is_valid(rows["label"]))
+    counts: Counter[tuple[str, str]] = Counter(
+        zip(labelled["split"].to_pylist(), labelled["label"].to_pylist(), strict=True)
+    )
+    splits = sorted({split for split, _ in counts} | set(policy.required_splits))
+    names = list(class_counts(labelled, classes))
+    slices = {(split, name): counts[split, name] for split in splits for name in names}
+    if not slices:
+        return Verdict("variety", "smallest_slice", subject, "not_measurable", message="No sample has a label.")
+    small = sorted((k, s) for s, k in slices.items() if k < policy.min_slice)
+    required = [s for _, s in small if s[0] in policy.required_splits]
+    (split, name), count = min(slices.items(), key=lambda item: (item[1], item[0]))
+    half = wilson_half_width(count)
+    return Verdict(
+        v="variety",
+        check="smallest_slice",
+        subject=subject,
+        result="fail" if required else "warn" if small else "pass",
+        statistic=float(count),
+        statistic_name="samples in the smallest class x split slice",
+        n=labelled.num_rows,
+        thresholds={"min_slice": float(policy.min_slice)},
+        message=f"The smallest slice, {name!r} in {split}, has {count} samples: an accuracy there is known within "
+        f"{100 * half:.0f} points at best. {len(small)} of {len(slices)} slices have fewer than {policy.min_slice}"
+        + (f", {len(required)} of them in a required split." if required else "."),
+        remedy="Collect or label more of the slices listed." if small else "",
+        findings=tuple(f"slice:{s}/{c}" for _, (s, c) in small),
+    )

@@ -1,0 +1,152 @@
+"""Velocity: does data arrive, and reach training, in time? Rates, freshness, backlog and loader waits against SLOs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sevenfold.quality import policy as limits
+from sevenfold.quality.verdict import Verdict
+
+OPEN_STATUSES = ("landed", "admitted")
+"""A batch in one of these waits for a decision or a commit."""
+
+
+def ingest_rate(record: Mapping[str, Any], *, subject: str, policy: limits.Velocity) -> Verdict:
+    """Inputs per second of one batch's ingest (decoded, measured and digested)."""
+    inputs, seconds = int(record["counts"]["inputs"]), float(record["seconds"].get("ingest", 0.0))
+    common = {"v": "velocity", "check": "ingest_rate", "subject": subject, "n": inputs}
+    thresholds = {"min_ingest_rate": policy.min_ingest_rate}
+    if inputs == 0 or seconds <= 0:
+        return Verdict(**common, result="not_measurable", message="No input was timed.")  # type: ignore[arg-type]
+    rate = inputs / seconds
+    slow = rate < policy.min_ingest_rate
+    return Verdict(
+        **common,  # type: ignore[arg-type]
+        result="fail" if slow else "pass",
+        statistic=rate,
+        statistic_name="inputs ingested per second",
+        thresholds=thresholds,
+        message=f"{inputs} inputs in {seconds:.1f} s: {rate:,.0f} per second; the SLO is {policy.min_ingest_rate:g}.",
+        remedy="Use more ingest workers, or move the source nearer." if slow else "",
+    )
+
+
+def freshness(records: Sequence[Mapping[str, Any]], *, subject: str, policy: limits.Velocity) -> Verdict:
+    """p95 over batches of (landed - newest input); with one batch, that batch's. Findings: the stale batches.
+
+    ``newest_input`` is the file time of a batch's newest input: a copied or unpacked file may carry an older one.
+    """
+    ages = {
+        str(r.get("batch", subject)): max(0.0, r["times"]["landed"] - r["times"]["newest_input"])
+        for r in records
+        if r["times"].get("landed") is not None and r["times"].get("newest_input")
+    }
+    common = {"v": "velocity", "check": "freshness", "subject": subject, "n": len(ages)}
+    if not ages:
+        return Verdict(**common, result="not_measurable", message="No batch has both times.")  # type: ignore[arg-type]
+    p95 = float(np.quantile(list(ages.values()), 0.95, method="higher"))
+    limit = policy.max_freshness_seconds
+    stale = sorted((b for b, age in ages.items() if age > limit), key=lambda b: -ages[b])
+    return Verdict(
+        **common,  # type: ignore[arg-type]
+        result="fail" if p95 > limit else "pass",
+        statistic=p95,
+        statistic_name="seconds from newest input to landing, p95 over batches",
+        thresholds={"max_freshness_seconds": limit},
+        message=f"Inputs were {_span(p95)} old when they landed (p95 of {len(ages)}); the SLO is {_span(limit)}.",
+        remedy="Land batches sooner, or raise the SLO for an archive." if p95 > limit else "",
+        findings=tuple(f"batch:{b}" for b in stale),
+    )
+
+
+def backlog(records: Sequence[Mapping[str, Any]], *, now: float, subject: str, policy: limits.Velocity) -> Verdict:
+    """How many batches landed and are neither committed nor rejected, and how old the oldest is at ``now``."""
+    waiting = {
+        str(r["batch"]): max(0.0, now - float(r["times"].get("landed", now)))
+        for r in records
+        if r.get("status") in OPEN_STATUSES
+    }
+    oldest = max(waiting.values(), default=0.0)
+    many, old = len(waiting) > policy.max_backlog_batches, oldest > policy.max_backlog_age_seconds
+    return Verdict(
+        v="velocity",
+        check="backlog",
+        subject=subject,
+        result="fail" if many or old else "pass",
+        statistic=float(len(waiting)),
+        statistic_name="batches landed and not yet committed",
+        n=len(records),
+        thresholds={
+            "max_backlog_batches": float(policy.max_backlog_batches),
+            "max_backlog_age_seconds": policy.max_backlog_age_seconds,
+        },
+        message=f"{len(waiting)} of {len(records)} batches wait for a commit"
+        + (f"; the oldest landed {_span(oldest)} ago." if waiting else "."),
+        remedy="Run the checks and `sevenfold commit`; see which batch is held back." if many or old else "",
+        findings=tuple(f"batch:{b}" for b in sorted(waiting, key=lambda b: -waiting[b])),
+    )
+
+
+def loader_idle(
+    steps: pa.Table,
+    *,
+    subject: str,
+    policy: limits.Velocity,
+    wait: str = "data",
+    total: str = "total",
+) -> Verdict:
+    """The share of training time spent waiting for the loader, with a moving-block bootstrap interval over steps.
+
+    Parameters
+    ----------
+    steps : a row per step and rank, in order.
+    wait, total : the columns with seconds waited for data and seconds the whole step took.
+    """
+    waited, took = steps[wait].to_numpy().astype(np.float64), steps[total].to_numpy().astype(np.float64)
+    n, limit = len(took), policy.max_idle_share
+    common = {"v": "velocity", "check": "loader_idle", "subject": subject, "n": n}
+    thresholds = {"max_idle_share": limit, "min_steps": float(policy.min_steps)}
+    if n < policy.min_steps or took.sum() <= 0:
+        return Verdict(
+            **common,  # type: ignore[arg-type]
+            result="not_measurable",
+            thresholds=thresholds,
+            message=f"{n} steps were timed; the idle share needs {policy.min_steps}.",
+        )
+    share = float(waited.sum() / took.sum())
+    interval = _ratio_interval(waited, took)
+    over = share > limit
+    return Verdict(
+        **common,  # type: ignore[arg-type]
+        result="fail" if over else "pass",
+        statistic=share,
+        statistic_name="share of step time spent waiting for data",
+        interval=(min(interval[0], share), max(interval[1], share)),
+        thresholds=thresholds,
+        message=f"Training waited for data {share:.1%} of the time over {n} steps; the SLO is {limit:.0%}.",
+        remedy="Add loader workers, or decode at a smaller size." if over else "",
+    )
+
+
+def _ratio_interval(top: np.ndarray, bottom: np.ndarray, draws: int = 400) -> tuple[float, float]:
+    """95 % moving-block bootstrap of sum(top) / sum(bottom); blocks of about n^(1/3), since steps are correlated."""
+    n = len(top)
+    block = max(1, round(n ** (1 / 3)))
+    rng = np.random.default_rng(n)
+    cumulative = [np.concatenate([[0.0], np.cumsum(x)]) for x in (top, bottom)]
+    sums = [c[block:] - c[:-block] for c in cumulative]
+    starts = rng.integers(0, n - block + 1, (draws, max(1, n // block)))
+    shares = sums[0][starts].sum(1) / np.maximum(sums[1][starts].sum(1), 1e-12)
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"

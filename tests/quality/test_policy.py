@@ -1,0 +1,83 @@
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from sevenfold.quality.policy import (
+    Policy,
+    apply_suppressions,
+    default_policy_yaml,
+    is_suppressed,
+    load_policy,
+)
+from sevenfold.quality.scorecard import exit_code
+from sevenfold.quality.verdict import VS, Verdict, blocks
+from sevenfold.storage.errors import SevenfoldError
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_default_file_is_the_default_policy(tmp_path: Path) -> None:
+    assert load_policy(write(tmp_path, default_policy_yaml())) == Policy() == load_policy(None)
+    assert load_policy(write(tmp_path, "")) == Policy()
+
+
+def test_every_v_has_a_section_and_every_threshold_a_comment() -> None:
+    text = default_policy_yaml()
+    assert all(f"\n{v}:  # " in text for v in VS)
+    assert all("  # " in line for line in text.splitlines() if line.startswith("  "))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("valdity: {}", "did you mean 'validity'"),
+        ("validity: {max_reject_share: 0.1}", "did you mean 'max_rejected_share'"),
+        ("suppressions: [{chek: variety.balance}]", "did you mean 'check'"),
+        ("variety: {min_slice: -1}", "variety.min_slice is -1"),
+        ("variety: [", "not YAML"),
+        ("suppressions: [{check: balance, reviewer: a, until: 2030-01-01, reason: r}]", "suppressions.0.check"),
+    ],
+)
+def test_a_wrong_file_says_what_and_what_to_do(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(SevenfoldError) as caught:
+        load_policy(path)
+    assert said in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(SevenfoldError, match="no such file"):
+        load_policy(tmp_path / "none.yaml")
+
+
+def suppressing(until: str, **more: str) -> Policy:
+    entry = {"check": "validity.suite", "reviewer": "ada", "until": until, "reason": "known", **more}
+    return Policy.model_validate({"suppressions": [entry]})
+
+
+FAILED = Verdict("validity", "suite", "b1", "fail", blocking=True, message="Two rules broke.")
+
+
+def test_a_suppression_softens_names_its_reviewer_and_stops_blocking() -> None:
+    (out,) = apply_suppressions([FAILED], suppressing("2026-05-01"), today=date(2026, 5, 1))
+    assert (out.result, out.blocking, is_suppressed(out)) == ("warn", False, True)
+    assert "ada" in out.message and "known" in out.message and "was a fail" in out.message
+    assert not blocks([out]) and exit_code([out], strict=True) == 0
+
+
+def test_an_expired_suppression_is_ignored_and_says_so() -> None:
+    (out,) = apply_suppressions([FAILED], suppressing("2026-04-30"), today=date(2026, 5, 1))
+    assert (out.result, out.blocking) == ("fail", True)
+    assert "expired on 2026-04-30" in out.message and blocks([out])
+
+
+def test_a_suppression_of_another_subject_or_a_pass_changes_nothing() -> None:
+    other = suppressing("2030-01-01", subject="b2")
+    fine = Verdict("validity", "suite", "b1", "pass")
+    assert apply_suppressions([FAILED], other, today=date(2026, 5, 1)) == [FAILED]
+    assert apply_suppressions([fine], suppressing("2030-01-01"), today=date(2026, 5, 1)) == [fine]

@@ -1,0 +1,62 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sevenfold.quality import velocity
+from sevenfold.quality.policy import Policy, Velocity
+
+LIMITS = Policy().velocity
+DAY = 86400.0
+
+
+def test_a_slow_ingest_breaches_its_slo(rows, quarantine, record) -> None:
+    fine = record(rows(100), quarantine())
+    v = velocity.ingest_rate(fine, subject="b1", policy=LIMITS)
+    assert (v.result, v.statistic, v.blocking) == ("pass", 100.0, False)
+    slow = fine | {"seconds": {"ingest": 10.0}}
+    assert velocity.ingest_rate(slow, subject="b1", policy=LIMITS).result == "fail"
+    assert velocity.ingest_rate(fine | {"seconds": {}}, subject="b1", policy=LIMITS).result == "not_measurable"
+
+
+def batch(name: str, landed: float, age: float, status: str = "committed") -> dict:
+    return {"batch": name, "status": status, "times": {"landed": landed, "newest_input": landed - age}}
+
+
+def test_stale_inputs_breach_the_p95_and_are_named() -> None:
+    fresh = [batch(f"b{i}", 100 * DAY, 3600) for i in range(40)]
+    assert velocity.freshness(fresh, subject="v1", policy=LIMITS).result == "pass"
+    v = velocity.freshness([*fresh, batch("old", 100 * DAY, 30 * DAY)], subject="v1", policy=LIMITS)
+    assert (v.result, v.findings) == ("pass", ("batch:old",))
+    stale = [batch(f"s{i}", 100 * DAY, (30 + i) * DAY) for i in range(5)]
+    v = velocity.freshness([*fresh, *stale], subject="v1", policy=LIMITS)
+    assert (v.result, v.findings[0]) == ("fail", "batch:s4")
+    assert velocity.freshness([], subject="v1", policy=LIMITS).result == "not_measurable"
+
+
+def test_the_backlog_counts_what_waits_and_its_age() -> None:
+    records = [
+        batch("a", 90 * DAY, 0),
+        batch("b", 91 * DAY, 0, "rejected"),
+        batch("c", 99 * DAY, 0, "admitted"),
+        batch("d", 98 * DAY, 0, "landed"),
+    ]
+    v = velocity.backlog(records, now=100 * DAY, subject="v1", policy=LIMITS)
+    assert (v.result, v.statistic, v.findings) == ("pass", 2.0, ("batch:d", "batch:c"))
+    assert "2.0 days" in v.message
+    assert velocity.backlog(records, now=120 * DAY, subject="v1", policy=LIMITS).result == "fail"
+    few = Velocity(max_backlog_batches=1)
+    assert velocity.backlog(records, now=100 * DAY, subject="v1", policy=few).result == "fail"
+
+
+def steps(share: float, n: int = 200) -> pa.Table:
+    rng = np.random.default_rng(0)
+    total = rng.gamma(20, 0.005, n)
+    return pa.table({"data": total * np.clip(rng.normal(share, share / 4, n), 0, 1), "total": total})
+
+
+def test_waiting_for_the_loader_breaches_its_slo() -> None:
+    v = velocity.loader_idle(steps(0.1), subject="v1", policy=LIMITS)
+    assert v.result == "pass" and v.statistic == pytest.approx(0.1, abs=0.01)
+    assert v.interval[0] < v.statistic < v.interval[1] and v.interval[1] - v.interval[0] < 0.02
+    assert velocity.loader_idle(steps(0.5), subject="v1", policy=LIMITS).result == "fail"
+    assert velocity.loader_idle(steps(0.5, 10), subject="v1", policy=LIMITS).result == "not_measurable"

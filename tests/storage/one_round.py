@@ -1,0 +1,63 @@
+"""A process for tests to kill or to race: `one_round.py round|commits ...` (see the bottom)."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow as pa
+
+from sevenfold.storage import Lake, SevenfoldError
+
+
+def round_(root: str, source: str) -> None:
+    """Land, shard and commit one source; says `ready` once everything is imported."""
+    lake = Lake.open(root)
+    print("ready", flush=True)
+    lake.ingest(source, "d", "b")
+    lake.set_status("d", "b", "admitted")
+    lake.pack("d", "b")
+    print(lake.commit("d", message="round")[0].content_id, flush=True)
+
+
+def commits(root: str, who: str, ids: str) -> None:
+    """Commit one overlay after another, taking the newest head again whenever another process was first."""
+    lake = Lake.open(root)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    made, retries = [], 0
+    for n, key in enumerate(json.loads(ids)):
+        table = pa.table({"id": [key], "label": ["cat"], "reviewer": [who], "reason": [f"{who} {n}"]})
+        while True:
+            try:
+                version, new = lake.commit("d", message=f"{who} {n}", overlays=[table], provenance={"who": who})
+            except SevenfoldError as e:
+                if "meanwhile" not in str(e):
+                    raise
+                retries += 1
+                continue
+            assert new
+            made.append(version.number)
+            break
+    print(json.dumps({"who": who, "made": made, "retries": retries}), flush=True)
+
+
+def lands(root: str, who: str, source: str) -> None:
+    """Land, admit and commit an own batch on the shared dataset."""
+    lake = Lake.open(root)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    lake.ingest(source, "d", who)
+    lake.set_status("d", who, "admitted")
+    while True:
+        try:
+            lake.commit("d", message=who)
+            break
+        except SevenfoldError as e:
+            if "meanwhile" not in str(e):
+                raise
+    print(json.dumps({"who": who}), flush=True)
+
+
+if __name__ == "__main__":
+    {"round": round_, "commits": commits, "lands": lands}[sys.argv[1]](*sys.argv[2:])

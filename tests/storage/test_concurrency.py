@@ -1,0 +1,126 @@
+"""Invariant 2 with several writers at once: nothing lost, numbers unique, the loser of a race is told and retries."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sevenfold.storage import Lake, SevenfoldError, files
+
+SCRIPT = Path(__file__).with_name("one_round.py")
+
+
+def race(*arguments: list[str]) -> list[dict[str, Any]]:
+    """Start the processes, let them go at once, return what each says."""
+    command = [sys.executable, str(SCRIPT)]
+    processes = [
+        subprocess.Popen([*command, *a], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for a in arguments
+    ]
+    for p in processes:
+        assert p.stdout is not None and p.stdout.readline() == "ready\n"
+    for p in processes:
+        assert p.stdin is not None
+        p.stdin.write("go\n")
+        p.stdin.flush()
+    outputs = [p.communicate(timeout=120)[0] for p in processes]
+    assert [p.returncode for p in processes] == [0] * len(processes)
+    return [json.loads(o) for o in outputs]
+
+
+def test_four_processes_committing_overlays_lose_none(filled: Callable[..., Lake]) -> None:
+    lake = filled(40)
+    ids = lake.samples("d")["id"].to_pylist()
+    shares = [ids[6 * k : 6 * k + 6] for k in range(4)]
+    said = race(*([*("commits", str(lake.root), f"w{k}"), json.dumps(share)] for k, share in enumerate(shares)))
+    versions = lake.versions("d")
+    assert [v.number for v in versions] == list(range(1, len(versions) + 1))
+    made = [n for s in said for n in s["made"]]
+    assert len(set(made)) == len(made) == 24
+    head = lake.manifest(lake.version("d").content_id)
+    kept = {r for digest in head.overlays for r in lake.overlay(digest)["reason"].to_pylist()}
+    assert kept == {f"w{k} {n}" for k in range(4) for n in range(6)}, "each overlay is in the head"
+    assert len(head.overlays) == 24, "and once"
+    by_number = {v.number: v for v in versions}
+    chain = [lake.version("d")]
+    while chain[-1].parents:
+        chain.append(by_number[chain[-1].parents[0]])
+    assert set(made) <= {v.number for v in chain}, "every commit that succeeded is an ancestor of the head"
+
+
+def test_four_processes_landing_and_committing_batches_lose_none(
+    filled: Callable[..., Lake], tmp_path: Path, make: SimpleNamespace
+) -> None:
+    lake = filled(5)
+    sources = [make.folder(tmp_path / f"s{k}", make.two_classes(20, start=100 * k + 100)) for k in range(4)]
+    race(*(["lands", str(lake.root), f"b{k}", str(source)] for k, source in enumerate(sources)))
+    head = lake.manifest(lake.version("d").content_id)
+    assert sorted(b["batch"] for b in head.batches) == ["b0", "b1", "b2", "b3", "first"]
+    assert {b.status for b in lake.batches("d")} == {"committed"}
+    ids = lake.samples("d")["id"].to_pylist()
+    assert len(set(ids)) == len(ids) == 85
+    make.reconciles(lake)
+
+
+def test_compare_and_swap_lets_one_of_many_through(tmp_path: Path) -> None:
+    path, winners, gate = tmp_path / "ref", [], threading.Barrier(8)
+
+    def writer(n: int) -> None:
+        gate.wait()
+        try:
+            files.compare_and_swap(path, None, str(n).encode())
+            winners.append(n)
+        except SevenfoldError:
+            pass
+
+    threads = [threading.Thread(target=writer, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(winners) == 1 and path.read_bytes() == str(winners[0]).encode()
+
+
+def test_the_loser_of_a_race_for_the_branch_is_told_and_can_commit_again(
+    filled: Callable[..., Lake], make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sevenfold.storage import commit as committing
+
+    lake = filled(6)
+    ids = lake.samples("d")["id"].to_pylist()
+    original, entered = committing.pack_pending, []
+
+    def intrude(*arguments: Any, **options: Any) -> Any:
+        if not entered:
+            entered.append(make)
+            make.commit(lake, overlays=[make.overlay(ids[:1], exclude=True)])
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(committing, "pack_pending", intrude)
+    mine = make.overlay(ids[1:2], exclude=True)
+    with pytest.raises(SevenfoldError, match="another writer moved the branch main meanwhile"):
+        make.commit(lake, overlays=[mine])
+    assert [v.number for v in lake.versions("d")] == [1, 2], "the loser left no version behind"
+    assert make.commit(lake, overlays=[mine]).parents == (2,)
+    assert lake.samples("d").num_rows == 4
+
+
+def test_verdicts_appended_at_once_are_all_kept(filled: Callable[..., Lake], make: SimpleNamespace) -> None:
+    lake = filled(2)
+    row = make.overlay(["x"]).select(["id"])
+    threads = [
+        threading.Thread(target=lambda: [lake.append_verdicts("d", "first", row) for _ in range(5)]) for _ in range(4)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    verdicts = lake.verdicts("d", "first")
+    assert verdicts is not None and verdicts.num_rows == 20

@@ -1,0 +1,141 @@
+"""Tars and index: stock readers, plain tar and our own offsets all see the same bytes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sevenfold.storage import Lake, tar
+from sevenfold.storage.canonical import digest_bytes, digest_table
+
+HEX = st.text("0123456789abcdef", min_size=1, max_size=64)
+
+
+@given(key=HEX, ext=st.sampled_from(["png", "jpg", "cls", "json", "webp"]), size=st.integers(0, tar.MAX_MEMBER))
+def test_a_header_is_the_one_that_tarfile_writes(key: str, ext: str, size: int) -> None:
+    info = tarfile.TarInfo(f"{key}.{ext}")
+    info.size, info.mode, info.mtime = size, 0o644, 0
+    assert tar.header(info.name.encode(), size) == info.tobuf(tarfile.USTAR_FORMAT)
+
+
+@pytest.mark.parametrize(("name", "size"), [(b"x" * 101, 1), (b"x", 8**11), (b"x", -1)])
+def test_what_does_not_fit_a_header_is_refused(name: bytes, size: int) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        tar.header(name, size)
+
+
+@given(size=st.integers(0, 5000))
+def test_members_end_on_blocks(size: int) -> None:
+    assert (size + len(tar.padding(size))) % tar.BLOCK == 0
+    assert tar.member_length(size) == tar.BLOCK + size + len(tar.padding(size))
+
+
+@pytest.fixture
+def packed(filled: Callable[..., Lake]) -> Lake:
+    lake = filled(60)
+    assert len(lake.manifest(lake.version("d").content_id).shards) > 4
+    return lake
+
+
+def test_tarfile_webdataset_and_offsets_read_the_same_bytes(packed: Lake, tmp_path: Path) -> None:
+    import webdataset
+
+    rows = packed.samples("d")
+    sources = [(tmp_path / "filled" / p).read_bytes() for p in rows["path"].to_pylist()]
+    assert packed.read_images(rows) == sources
+    assert [digest_bytes(d) for d in sources] == rows["id"].to_pylist()
+    classes = packed.manifest(packed.version("d").content_id).classes
+    by_id = {r["id"]: (data, classes.index(r["label"])) for r, data in zip(rows.to_pylist(), sources, strict=True)}
+    shards = [packed.shard_path(s) for s in dict.fromkeys(rows["shard"].to_pylist())]
+
+    seen = {}
+    for path in shards:
+        with tarfile.open(path) as t:
+            for member in t:
+                key, ext = member.name.split(".")
+                seen.setdefault(key, {})[ext] = t.extractfile(member).read()  # type: ignore[union-attr]
+    assert {k: (v["png"], int(v["cls"])) for k, v in seen.items()} == by_id
+
+    dataset = webdataset.WebDataset([str(p) for p in shards], shardshuffle=False)
+    read = {s["__key__"]: (s["png"], int(s["cls"])) for s in dataset}
+    assert read == by_id
+
+    decoded = webdataset.WebDataset([str(p) for p in shards], shardshuffle=False).decode("pil").to_tuple("png", "cls")
+    assert sum(image.size == (8, 8) and 0 <= label < 2 for image, label in decoded) == rows.num_rows
+
+
+def test_a_shard_holds_plain_files_only_sorted_by_id_with_fixed_metadata(packed: Lake) -> None:
+    for shard in packed.manifest(packed.version("d").content_id).shards:
+        data = packed.shard_path(shard["digest"]).read_bytes()
+        assert digest_bytes(data) == shard["digest"]
+        assert len(data) == shard["bytes"] <= packed.shard_bytes + len(tar.END)
+        assert len(data) % tar.BLOCK == 0 and data.endswith(tar.END)
+        with tarfile.open(fileobj=io.BytesIO(data), format=tarfile.USTAR_FORMAT) as t:
+            members = t.getmembers()
+            assert not t.pax_headers and not any(m.pax_headers for m in members)
+        assert {(m.type, m.mode, m.mtime, m.uid, m.gid, m.uname, m.gname) for m in members} == {
+            (tarfile.REGTYPE, 0o644, 0, 0, 0, "", "")
+        }
+        names = [m.name for m in members]
+        keys = [n.split(".")[0] for n in names]
+        assert keys == sorted(keys), "by id, so that the classes are mixed"
+        assert [n.split(".")[1] for n in names] == ["png", "cls"] * shard["samples"]
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="no tar here")
+def test_the_tar_command_lists_and_unpacks_a_shard(packed: Lake, tmp_path: Path) -> None:
+    row = packed.samples("d").slice(0, 1).to_pylist()[0]
+    shard = str(packed.shard_path(row["shard"]))
+    done = subprocess.run(["tar", "tf", shard], capture_output=True, text=True, check=True)
+    assert done.stderr == "" and done.stdout.splitlines()[0] == f"{row['id']}.png"
+    subprocess.run(["tar", "xf", shard, "-C", str(tmp_path)], check=True)
+    assert digest_bytes((tmp_path / f"{row['id']}.png").read_bytes()) == row["id"]
+
+
+def test_an_index_file_has_a_row_group_per_shard_and_is_named_by_its_rows(packed: Lake) -> None:
+    (batch,) = packed.manifest(packed.version("d").content_id).batches
+    file = pq.ParquetFile(packed.root / "index" / batch["index"][:2] / f"{batch['index']}.parquet")
+    assert file.num_row_groups == len(batch["shards"])
+    assert digest_table(file.read()) == batch["index"]
+    for i, shard in enumerate(batch["shards"]):
+        assert set(file.read_row_group(i)["shard"].to_pylist()) == {shard["digest"]}
+    rows = file.read()
+    for row in rows.to_pylist():
+        (cls,) = row["components"]
+        with open(packed.shard_path(row["shard"]), "rb") as f:
+            f.seek(cls["offset"])
+            assert f.read(cls["size"]).decode() in {"0", "1"}
+    other = file.read().slice(0, rows.num_rows - 1)
+    assert digest_table(pa.concat_tables([other])) != batch["index"]
+
+
+def test_unlabelled_samples_have_no_cls_member_and_shards_are_per_split(
+    lake: Lake, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    members = {"pool/1.png": make.png(1), "pool/2.png": make.png(2), "train/cat/3.png": make.png(3)}
+    make.land(lake, make.folder(tmp_path / "s", members), "b")
+    version = make.commit(lake)
+    assert [(s["split"], s["samples"]) for s in lake.manifest(version.content_id).shards] == [("train", 1), ("pool", 2)]
+    for row in lake.samples("d").to_pylist():
+        with tarfile.open(lake.shard_path(row["shard"])) as t:
+            assert {n.split(".")[1] for n in t.getnames()} == ({"png"} if row["label"] is None else {"png", "cls"})
+
+
+def test_a_sample_larger_than_a_shard_gets_its_own(tmp_path: Path, make: SimpleNamespace) -> None:
+    lake = Lake.create(tmp_path / "lake", shard_bytes=4096)
+    members = {"train/cat/big.png": make.png(1, 64, 64, 3), **{f"train/cat/{i}.png": make.png(i) for i in range(2, 6)}}
+    make.land(lake, make.folder(tmp_path / "s", members), "b")
+    shards = lake.manifest(make.commit(lake).content_id).shards
+    assert sum(s["samples"] for s in shards) == 5
+    assert all(s["bytes"] <= 4096 + 1024 or s["samples"] == 1 for s in shards)

@@ -1,0 +1,253 @@
+"""The registry: whole or absent, numbered once each under a race, idempotent by run, aliases by compare-and-swap."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from safetensors.numpy import save
+
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.training import registry
+from sevenfold.training.aliases import aliases, read_alias, set_alias
+from sevenfold.training.registry import Model, models, models_that_saw, names, register, resolve, verify
+from sevenfold.training.safetensors_header import check_safetensors
+
+
+@dataclass(frozen=True)
+class FakeLake:
+    root: Path
+
+
+WEIGHTS = save({"head.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "head.bias": np.zeros(2, np.float16)})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> FakeLake:
+    (tmp_path / "run.safetensors").write_bytes(WEIGHTS)
+    return FakeLake(tmp_path)
+
+
+def put(lake: FakeLake, run: str, name: str = "clothes", **other: Any) -> Model:
+    facts: dict[str, Any] = {
+        "weights": lake.root / "run.safetensors",
+        "dataset": "fashion",
+        "version": "v1",
+        "content_id": "c1",
+        "classes": ("shirt", "bag"),
+        "config": {"lr": 0.3, "seeds": [0]},
+        "clock": lambda: 12.5,
+    }
+    return register(lake, name, run_id=run, **{**facts, **other})
+
+
+def test_a_model_is_stored_whole_and_says_where_it_comes_from(lake: FakeLake) -> None:
+    metrics = pa.table({"metric": ["accuracy"], "slice": ["overall"], "value": [0.9]})
+    got = put(lake, "r1", metrics=metrics)
+    assert (got.ref, got.parameters, got.created, got.saw, got.parent) == ("clothes/1", 8, 12.5, ("c1",), None)
+    folder = lake.root / "models/clothes/1"
+    assert sorted(p.name for p in folder.iterdir()) == ["metrics.parquet", "model.json", "model.safetensors"]
+    assert got.weights.read_bytes() == WEIGHTS and got.metrics().equals(metrics)
+    card = json.loads((folder / "model.json").read_bytes())
+    assert card["content_id"] == "c1" and card["config"] == {"lr": 0.3, "seeds": [0]} and card["run_id"] == "r1"
+    assert not [p for p in folder.iterdir() if p.stat().st_mode & 0o222], "files are read-only"
+    verify(got)
+    (lake.root / "run.safetensors").unlink()
+    assert models(lake, "clothes") == [got] and resolve(lake, "clothes") == got
+
+
+def test_the_same_run_is_registered_once(lake: FakeLake) -> None:
+    first, second = put(lake, "r1"), put(lake, "r2")
+    assert put(lake, "r1") == first and (first.number, second.number) == (1, 2)
+    assert put(lake, "r1", name="other").number == 1
+    assert names(lake) == ["clothes", "other"]
+    with pytest.raises(SevenfoldError, match="registered as clothes/1"):
+        put(lake, "r1", content_id="c9")
+
+
+def test_what_a_model_saw_follows_its_parents(lake: FakeLake) -> None:
+    put(lake, "r1")
+    child = put(lake, "r2", content_id="c3", saw=["c2"], parent="clothes/1")
+    assert child.saw == ("c1", "c2", "c3") and child.parent == "clothes/1"
+    assert [m.ref for m in models_that_saw(lake, ["c1"])] == ["clothes/1", "clothes/2"]
+    assert [m.ref for m in models_that_saw(lake, ["c2", "c9"])] == ["clothes/2"]
+
+
+def test_damage_is_noticed(lake: FakeLake) -> None:
+    got = put(lake, "r1")
+    got.weights.chmod(0o644)
+    got.weights.write_bytes(WEIGHTS[:-1] + b"x")
+    with pytest.raises(SevenfoldError, match="digest"):
+        verify(got)
+
+
+def _race(root: Path, worker: int, gate: Any) -> None:
+    gate.wait()
+    for k in range(4):
+        put(FakeLake(root), f"run-{worker}-{k}")
+        put(FakeLake(root), f"shared-{k}")
+        try:
+            set_alias(FakeLake(root), "clothes", f"first-{k}", 1, expected=None, by=str(worker), clock=lambda: 0.0)
+        except SevenfoldError:
+            continue
+
+
+def test_racing_processes_get_a_number_each_and_shared_runs_one(lake: FakeLake) -> None:
+    context = multiprocessing.get_context("fork")
+    gate = context.Barrier(4)
+    workers = [context.Process(target=_race, args=(lake.root, w, gate)) for w in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [w.exitcode for w in workers] == [0] * 4
+    found = models(lake, "clothes")
+    assert [m.number for m in found] == list(range(1, 4 * 4 + 4 + 1))
+    assert len({m.run_id for m in found}) == len(found)
+    assert [p.name for p in (lake.root / "models/clothes").iterdir() if p.name.startswith(".tmp")] == []
+    assert all(len(a.history) == 1 for a in aliases(lake, "clothes"))
+
+
+def test_killed_while_publishing_leaves_no_half_model(lake: FakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(lake, "r1")
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for victim in ("_copy_synced", "check_safetensors", "fsync_folder"):
+        worker = multiprocessing.get_context("fork").Process(target=_put_dying, args=(lake, victim, die))
+        worker.start()
+        worker.join(30)
+        assert worker.exitcode == -signal.SIGKILL
+        assert [m.number for m in models(lake, "clothes")] == [1]
+    assert put(lake, "r2").number == 2
+
+
+def _put_dying(lake: FakeLake, victim: str, die: Any) -> None:
+    setattr(registry, victim, die)
+    put(lake, "r2")
+
+
+def test_a_failure_leaves_nothing_behind(lake: FakeLake) -> None:
+    with pytest.raises(ValueError):
+        put(lake, "r1", config={"x": float("nan")})
+    assert names(lake) == [] and not [p for p in lake.root.rglob(".tmp*") if p.is_dir()]
+
+
+# ---- references
+
+
+def test_references_resolve_or_say_what_there_is(lake: FakeLake) -> None:
+    with pytest.raises(SevenfoldError, match="none yet"):
+        resolve(lake, "clothes")
+    put(lake, "r1")
+    put(lake, "r2")
+    set_alias(lake, "clothes", "champion", 1, expected=None)
+    assert resolve(lake, "clothes@champion").number == 1
+    assert resolve(lake, "clothes/2").number == resolve(lake, "clothes").number == 2
+    for bad in (
+        "clothes/3",
+        "clothes/x",
+        "clothes/",
+        "clothes@",
+        "clothes@nobody",
+        "shoes",
+        "../x",
+        "clothes/../1",
+        "",
+    ):
+        with pytest.raises(SevenfoldError):
+            resolve(lake, bad)
+
+
+# ---- aliases
+
+
+def test_an_alias_moves_only_from_where_it_is_believed_to_be(lake: FakeLake) -> None:
+    for run in ("r1", "r2", "r3"):
+        put(lake, run)
+    assert read_alias(lake, "clothes", "champion") is None
+    set_alias(lake, "clothes", "champion", 1, expected=None, reasons=["first"], by="gate", clock=lambda: 1.0)
+    moved = set_alias(lake, "clothes", "champion", 2, expected=1, reasons=["+3 points"], by="gate", clock=lambda: 2.0)
+    assert set_alias(lake, "clothes", "champion", 2, expected=1) == moved, "a retry changes nothing"
+    with pytest.raises(SevenfoldError, match="points at number 2"):
+        set_alias(lake, "clothes", "champion", 3, expected=1)
+    with pytest.raises(SevenfoldError, match="points at number 2"):
+        set_alias(lake, "clothes", "champion", 3, expected=None)
+    with pytest.raises(SevenfoldError, match="nothing"):
+        set_alias(lake, "clothes", "latest", 3, expected=2)
+    with pytest.raises(SevenfoldError, match="no number"):
+        set_alias(lake, "clothes", "champion", 9, expected=2)
+    back = set_alias(lake, "clothes", "champion", 1, expected=2, reasons=["rollback"], clock=lambda: 3.0)
+    assert [(m.sequence, m.previous, m.number, m.time) for m in back.history] == [
+        (1, None, 1, 1.0),
+        (2, 1, 2, 2.0),
+        (3, 2, 1, 3.0),
+    ]
+    assert back.history[:2] == moved.history and back == read_alias(lake, "clothes", "champion")
+    assert aliases(lake, "clothes") == [back]
+
+
+def test_a_move_in_between_is_never_overwritten(lake: FakeLake) -> None:
+    for run in ("r1", "r2", "r3"):
+        put(lake, run)
+    set_alias(lake, "clothes", "champion", 1, expected=None)
+
+    def another_writer() -> float:  # the clock is read after the alias, before the swap
+        set_alias(lake, "clothes", "champion", 2, expected=1, by="the other")
+        return 0.0
+
+    with pytest.raises(SevenfoldError, match="another writer"):
+        set_alias(lake, "clothes", "champion", 3, expected=1, clock=another_writer)
+    now = read_alias(lake, "clothes", "champion")
+    assert now is not None and [m.number for m in now.history] == [1, 2]
+
+
+# ---- weights
+
+
+def _with_header(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+BAD = {
+    "pickle": b"\x80\x04\x95" + b"0" * 50,
+    "torch zip": b"PK\x03\x04" + b"0" * 50,
+    "empty": b"",
+    "short": WEIGHTS[:-1],
+    "long": WEIGHTS + b"0",
+    "header too long": struct.pack("<Q", 10**12) + b"{}",
+    "not json": _with_header(b"{nope"),
+    "not an object": _with_header(b"[]"),
+    "deep": _with_header(b"[" * 200_000),
+    "entry": _with_header(b'{"a":{"dtype":"F32","shape":[1]}}', b"0000"),
+    "dtype": _with_header(b'{"a":{"dtype":"O","shape":[1],"data_offsets":[0,4]}}', b"0000"),
+    "size": _with_header(b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', b"0000"),
+    "negative": _with_header(b'{"a":{"dtype":"U8","shape":[-4],"data_offsets":[4,0]}}', b"0000"),
+    "gap": _with_header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', b"00000000"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_anything_but_whole_safetensors_is_refused(lake: FakeLake, kind: str) -> None:
+    path = lake.root / "bad"
+    path.write_bytes(BAD[kind])
+    with pytest.raises(SevenfoldError, match="safetensors"):
+        put(lake, "r1", weights=path)
+    assert names(lake) == []
+
+
+def test_real_files_pass(lake: FakeLake) -> None:
+    got = check_safetensors(lake.root / "run.safetensors")
+    assert (got.tensors, got.values, got.bytes) == (2, 8, len(WEIGHTS))
+    (lake.root / "none").write_bytes(save({}, metadata={"a": "b"}))
+    assert check_safetensors(lake.root / "none").values == 0

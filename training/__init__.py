@@ -1,0 +1,43 @@
+"""Learning: epoch plan, loader, trainer, scores, mining, replay, registry and gate. Names load when first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sevenfold.training.config import TrainConfig
+    from sevenfold.training.loader import SampleDataset, make_loader
+    from sevenfold.training.models import build_model, load_weights, residual_cnn
+    from sevenfold.training.plan import EpochPlan, epoch_order
+    from sevenfold.training.sampler import PlannedBatchSampler
+
+__all__ = [
+    "EpochPlan",
+    "PlannedBatchSampler",
+    "SampleDataset",
+    "TrainConfig",
+    "build_model",
+    "epoch_order",
+    "load_weights",
+    "make_loader",
+    "residual_cnn",
+]
+
+_HOMES = {
+    "EpochPlan": "plan",
+    "PlannedBatchSampler": "sampler",
+    "SampleDataset": "loader",
+    "TrainConfig": "config",
+    "build_model": "models",
+    "epoch_order": "plan",
+    "load_weights": "models",
+    "make_loader": "loader",
+    "residual_cnn": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"sevenfold.training.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'sevenfold.training' has no attribute {name!r}")

@@ -1,0 +1,136 @@
+"""The training configuration: settings with defaults that work; unknown keys name the nearest right one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sevenfold.storage.errors import SevenfoldError
+
+EXECUTION = ("ranks", "threads", "workers", "cache_decoded", "checkpoint_every", "keep_checkpoints", "timeout")
+"""Settings of how a run is carried out, not of what it computes: they are no part of a run's identity."""
+
+
+class HoldOut(BaseModel):
+    """Leave fold `fold` of `of` out of training (folds are drawn by a salted hash of the sample id)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    fold: int = Field(ge=0)
+    of: int = Field(ge=2)
+
+    @model_validator(mode="after")
+    def _in_range(self) -> Self:
+        if self.fold >= self.of:
+            raise ValueError(f"fold {self.fold} of {self.of}: folds count from 0")
+        return self
+
+
+class TrainConfig(BaseModel):
+    """What to train, on what, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # data
+    dataset: str
+    ref: str = Field("main", description="branch, v3, tag or content id; ignored when content_id is given")
+    content_id: str | None = Field(None, description="filled in from ref when a run starts")
+    train_splits: tuple[str, ...] = ("train",)
+    eval_splits: tuple[str, ...] = ("val", "test")
+    select_ids: str | None = Field(None, description="JSON list or Parquet (column id) of training ids; may repeat ids")
+    select_digest: str | None = Field(None, description="digest of those ids; filled in when a run starts")
+    hold_out: HoldOut | None = None
+    size: int | None = Field(None, ge=1, description="side of the input; default: the images' own if they share one")
+    channels: Literal[1, 3] | None = Field(None, description="default: 1 when every image is grey")
+    window: int = Field(8, ge=1, description="whole shards shuffled together")
+    tail: Literal["drop", "pad", "wrap"] = "pad"
+
+    # model
+    model: str = Field("residual_cnn", description="residual_cnn or package.module:factory")
+    widths: tuple[int, ...] = Field((16, 32, 64), min_length=1)
+    norm: Literal["group", "batch"] = "group"
+    init_from: str | None = Field(None, description="a model.safetensors, or the folder of a run or model")
+    init_digest: str | None = Field(None, description="digest of those weights; filled in when a run starts")
+
+    # optimisation
+    epochs: int = Field(4, ge=0, description="0 only evaluates and predicts (with init_from)")
+    steps: int | None = Field(None, ge=1, description="stop after this many steps instead of `epochs`")
+    batch_size: int = Field(128, ge=1, description="global, over all ranks")
+    lr: float = Field(0.3, gt=0)
+    warmup: float = Field(0.25, ge=0, lt=1, description="share of the steps over which lr rises; it then falls to 0")
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(5e-4, ge=0)
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    augment: tuple[Literal["flip", "shift"], ...] = ("flip", "shift")
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="trained one after another in one launch")
+    attempt: int = Field(0, ge=0, description="raise it to repeat a finished run")
+
+    # scoring
+    folds: int = Field(2, ge=2, description="of out-of-fold scoring")
+    predict: Literal["all", "out_of_sample", "none"] = "all"
+
+    # execution
+    ranks: int = Field(1, ge=1)
+    threads: int | None = Field(None, ge=1, description="per rank; default: cores / ranks")
+    workers: int = Field(0, ge=0, description="loader processes per rank")
+    cache_decoded: int = Field(1 << 30, ge=0, description="decode once if the pixels fit in this many bytes")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps; default: once per epoch")
+    keep_checkpoints: int = Field(2, ge=1)
+    timeout: float = Field(60.0, gt=0, description="seconds a rank waits for the others")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.epochs == 0 and (self.init_from is None or self.steps is not None):
+            raise ValueError("epochs 0 only evaluates: it needs init_from and no steps")
+        if self.epochs and self.ranks > 1 and self.norm == "batch" and self.model == "residual_cnn":
+            raise ValueError("norm 'batch' makes the result depend on the number of ranks: use 'group', or ranks 1")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError("a seed occurs twice")
+        return self
+
+    def changed(self, **values: Any) -> TrainConfig:
+        """A copy with some settings replaced, validated again."""
+        return parse({**self.model_dump(mode="json"), **values})
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide the result: everything but EXECUTION, `seeds`, and paths replaced by digests."""
+        apart = {*EXECUTION, "seeds", "attempt", "content_id", "ref", "dataset", "folds"}
+        if self.select_digest is not None:
+            apart.add("select_ids")
+        if self.init_digest is not None:
+            apart.add("init_from")
+        return self.model_dump(mode="json", exclude=apart)
+
+
+def parse(values: Mapping[str, Any], where: str = "training config") -> TrainConfig:
+    """Validate settings. Raises SevenfoldError that names the key, and for an unknown key the nearest right one."""
+    try:
+        return TrainConfig.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = [str(p) for p in first["loc"]]
+        key = ".".join(path)
+        if first["type"] == "extra_forbidden":
+            known = list(TrainConfig.model_fields if len(path) == 1 else HoldOut.model_fields)
+            near = difflib.get_close_matches(path[-1], known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "the keys are: " + ", ".join(known)
+            raise SevenfoldError(f"there is no setting {key!r}", where=where, do=hint) from error
+        message = first["msg"].removeprefix("Value error, ")
+        raise SevenfoldError(f"{key}: {message}" if key else message, where=where) from error
+
+
+def load(path: Path) -> TrainConfig:
+    """Read a configuration from a YAML or JSON file."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise SevenfoldError(f"cannot be read: {error}", where=str(path)) from error
+    if not isinstance(values, dict):
+        raise SevenfoldError("is not a mapping of settings", where=str(path), expected="dataset: ..., epochs: 4, ...")
+    return parse(values, str(path))

@@ -1,0 +1,145 @@
+"""One optimisation step whose gradient is that of the global block, however many ranks share it.
+
+Each rank's loss is the weighted sum over its slots, divided by the weight of the *whole* block and multiplied by the
+number of ranks, which the averaging of DistributedDataParallel divides out again. Uneven tails, masked slots and
+samples that failed to decode therefore change nothing but the sum they are missing from.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from sevenfold.training.augment import augment
+from sevenfold.training.config import TrainConfig
+from sevenfold.training.draw import mix
+from sevenfold.training.loader import Batch
+from sevenfold.training.models import to_input
+from sevenfold.training.place import Place
+
+
+class Learner:
+    """A model with its optimizer, at one place.
+
+    Parameters
+    ----------
+    model : on the CPU, the same on every rank.
+    config : of the run.
+    seed : keys the augmentation and, per step, torch's generator (for dropout in a user's model).
+    place : this rank.
+    precision : "fp32" or "bf16" (autocast; the parameters stay float32).
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, seed: int, place: Place, precision: str) -> None:
+        self.config, self.seed, self.place, self.precision = config, seed, place, precision
+        self.model = model.to(place.device, memory_format=torch.channels_last)
+        self.parallel = self.model
+        if place.world > 1:
+            self.parallel = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=config.lr,
+            momentum=config.momentum,
+            nesterov=config.momentum > 0,
+            weight_decay=config.weight_decay,
+        )
+        self._batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules())
+
+    def step(self, batch: Batch, positions: np.ndarray, epoch: int, step: int, lr: float) -> dict[str, float]:
+        """Forward, backward and update on this rank's slots of one global block.
+
+        Returns forward, backward and optimizer seconds, `augment` seconds, `loss_sum` and `weight` of the global block
+        and `samples`, the slots of this rank that counted.
+        """
+        begun = perf_counter()
+        torch.manual_seed(_step_seed(self.seed, step, self.place.rank))
+        images = augment(batch["images"].numpy(), positions, self.seed, epoch, self.config.augment)
+        inputs = to_input(images, self.place.device)
+        prepared = perf_counter()
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        loss_sum = self.loss_sum(inputs, batch)
+        weight = float(batch["weight"].sum())
+        total_loss, total_weight = self.place.sum([loss_sum.item(), weight])
+        forward = perf_counter()
+        (loss_sum * (self.place.world / max(total_weight, 1e-12))).backward()
+        backward = perf_counter()
+        self.optimizer.step()
+        return {
+            "augment": prepared - begun,
+            "forward": forward - prepared,
+            "backward": backward - forward,
+            "optimizer": perf_counter() - backward,
+            "loss_sum": total_loss,
+            "weight": total_weight,
+            "samples": int(batch["mask"].sum()),
+        }
+
+    def loss_sum(self, inputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The weighted sum of the losses of this rank's slots; masked slots weigh nothing."""
+        mask = batch["mask"]
+        label, weight = batch["label"], batch["weight"]
+        if self._batch_norm and mask.any() and not mask.all():  # empty slots must not enter the statistics
+            inputs, label, weight = inputs[mask.to(inputs.device)], label[mask], weight[mask]
+        with self.autocast():
+            logits = self.parallel(inputs)
+        label, weight = label.clamp(min=0).to(logits.device), weight.to(logits.device)
+        losses = F.cross_entropy(logits.float(), label, reduction="none", label_smoothing=self.config.label_smoothing)
+        return (losses * weight).sum()
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """bf16 autocast, or nothing."""
+        if self.precision == "bf16":
+            return torch.autocast(self.place.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Everything a checkpoint needs: `model.<name>` and `momentum.<name>`."""
+        found = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            momentum = self.optimizer.state.get(parameter, {}).get("momentum_buffer")
+            if momentum is not None:
+                found[f"momentum.{name}"] = momentum
+        return found
+
+    def load_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Continue from a checkpoint's tensors."""
+        self.model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
+        for name, parameter in self.model.named_parameters():
+            momentum = tensors.get(f"momentum.{name}")
+            if momentum is not None:
+                buffer = torch.empty_like(parameter)  # with the parameter's own memory layout, as SGD would make it
+                self.optimizer.state[parameter]["momentum_buffer"] = buffer.copy_(momentum)
+
+
+def learning_rate(step: int, total: int, peak: float, warmup: float) -> float:
+    """Linear from near 0 to `peak` over the first `warmup` share of the steps, then linear to 0 after the last."""
+    rise = warmup * total
+    return peak * min((step + 1) / rise if rise else 1.0, (total - step) / max(total - rise, 1.0), 1.0)
+
+
+def choose_precision(wanted: str, device: torch.device) -> str:
+    """`auto`: bf16 where the processor computes it natively (AVX512-BF16, AMX; a GPU of that kind), else fp32.
+
+    Decided by capability and not by a race, so that a resumed run never changes its arithmetic on the same machine.
+    """
+    if wanted != "auto":
+        return wanted
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    able = torch.cpu.get_capabilities()
+    return "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "fp32"
+
+
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    state = np.zeros(1, np.uint64)
+    for word in (seed, step, rank, 4):
+        state = mix((state ^ np.uint64(word % 2**64)) + np.uint64(0x9E3779B97F4A7C15))
+    return int(state[0] >> np.uint64(1))

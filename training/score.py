@@ -1,0 +1,120 @@
+"""Out-of-fold scores: each sample is judged by models that never saw its label (invariant 7).
+
+The training rows fall into k folds by a salted hash of their ids. Fold model i trains on the other folds and judges
+fold i; what no fold model was trained on (pool, val, test) is judged by the average of all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sevenfold.storage import Lake
+from sevenfold.storage.canonical import digest_json
+from sevenfold.storage.progress import Progress, silent
+from sevenfold.training.config import TrainConfig
+from sevenfold.training.loader import label_numbers
+from sevenfold.training.place import Place
+from sevenfold.training.predict import measure, prediction_table
+from sevenfold.training.run import finished, run_folder, write_json
+from sevenfold.training.task import Task, resolve
+from sevenfold.training.trainer import train_run
+
+
+def score(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> dict[str, Any]:
+    """Train the fold models (first seed of the configuration), then write the combined predictions.
+
+    Every rank calls this. The fold models are runs of their own, so that a score that was killed continues and one
+    that is finished is adopted. The predictions' producer is the score's own run id.
+    """
+    lake = Lake.open(root)
+    config = resolve(lake, config)
+    samples = lake.samples_of(str(config.content_id))
+    folds = range(config.folds)
+    runs: list[dict[str, Any]] = []
+    dataset = None
+    for fold in folds:
+        part = {"fold": fold, "of": config.folds}
+        one = config.changed(hold_out=part, predict="out_of_sample", seeds=config.seeds[:1])
+        task = Task.of(lake, one, samples)
+        if dataset is not None:
+            task.__dict__["dataset"] = dataset  # the pixels decoded for the first fold serve them all
+        runs.append(train_run(task, one.seeds[0], place, progress))
+        dataset = task.__dict__.get("dataset", dataset)
+    run = score_id(runs)
+    done = finished(lake.root, run)
+    if place.sum([done is not None])[0] == place.world and done is not None:
+        return done
+    result: dict[str, Any] = {}
+    if place.rank == 0:
+        classes = tuple(lake.manifest(str(config.content_id)).classes)
+        table = combine(samples, [lake.predictions(r["run_id"]) for r in runs], classes, str(config.content_id))
+        lake.write_predictions(run, table)
+        result = _result(run, config, runs, table, classes)
+        write_json(run_folder(lake.root, run) / "config.json", {**result["about"], "run_id": run})
+        write_json(run_folder(lake.root, run) / "result.json", result)
+    place.wait()
+    return result
+
+
+def score_id(runs: list[dict[str, Any]]) -> str:
+    """`score-` and 16 hex digits over the fold runs' ids, in fold order."""
+    return f"score-{digest_json([r['run_id'] for r in runs])[:16]}"
+
+
+def combine(samples: pa.Table, parts: list[pa.Table], classes: tuple[str, ...], content_id: str) -> pa.Table:
+    """One prediction per sample from the fold models' out-of-sample predictions.
+
+    A sample held out in a fold takes that model's probabilities and the fold's number; a sample that every model can
+    judge takes their mean and fold -1. `in_sample` is false throughout.
+    """
+    ids = samples["id"].combine_chunks()
+    n = samples.num_rows
+    total = np.zeros((n, len(classes)))
+    count = np.zeros(n, np.int64)
+    fold = np.full(n, -1, np.int64)
+    for part in parts:
+        part = part.filter(pc.invert(part["in_sample"]))
+        at = pc.index_in(part["id"], value_set=ids).to_numpy().astype(np.int64)
+        probs = part["probs"].combine_chunks().flatten().to_numpy().reshape(-1, len(classes))
+        held = part["fold"].to_numpy()
+        total[at] += probs
+        count[at] += 1
+        fold[at[held >= 0]] = held[held >= 0]
+    rows = np.flatnonzero(count)
+    mean = total[rows] / count[rows, None]
+    logs = np.log(np.maximum(mean / mean.sum(1, keepdims=True), 1e-30))
+    labels = label_numbers(samples["label"], classes)[rows]
+    return prediction_table(
+        samples, rows, labels, logs, classes, content_id=content_id,
+        in_sample=np.zeros(len(rows), bool), folds=fold[rows],
+    )  # fmt: skip
+
+
+def _result(
+    run: str, config: TrainConfig, runs: list[dict[str, Any]], table: pa.Table, classes: tuple[str, ...]
+) -> dict[str, Any]:
+    held = np.asarray(table["fold"]) >= 0
+    labels = label_numbers(table["label"], classes)
+    probs = table["probs"].combine_chunks().flatten().to_numpy().reshape(-1, len(classes))
+    logs = np.log(np.maximum(probs, 1e-30))
+    about = {
+        "dataset": config.dataset,
+        "content_id": config.content_id,
+        "folds": config.folds,
+        "classes": list(classes),
+    }
+    return {
+        "run_id": run,
+        **about,
+        "about": about,
+        "fold_runs": [r["run_id"] for r in runs],
+        "out_of_fold": measure(np.where(held, labels, -1), logs),
+        "predicted": table.num_rows,
+        "held_out": int(held.sum()),
+        "seconds": sum(r["seconds"] for r in runs),
+        "adopted": False,
+    }

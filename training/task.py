@@ -1,0 +1,106 @@
+"""A training task, resolved: the version's samples, the rows to train, evaluate and predict, and the decoded pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage.canonical import digest_bytes, digest_json
+from sevenfold.storage.progress import Progress, silent
+from sevenfold.training.config import TrainConfig
+from sevenfold.training.loader import SampleDataset
+from sevenfold.training.plan import EpochPlan
+from sevenfold.training.selection import Selection, image_shape, read_ids, select
+
+
+def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
+    """Fill in what the configuration leaves to the lake: content id, image shape, digests of the files it names."""
+    content_id = config.content_id or lake.version(config.dataset, config.ref).content_id
+    size, channels = image_shape(lake.samples_of(content_id), config)
+    values = {"content_id": content_id, "size": size, "channels": channels}
+    if config.select_ids is not None:
+        values["select_digest"] = digest_json(read_ids(Path(config.select_ids)))
+    if config.init_from is not None:
+        values["init_digest"] = digest_bytes(weights_path(config.init_from).read_bytes())
+    return config.changed(**values)
+
+
+def weights_path(init_from: str) -> Path:
+    """The model.safetensors that `init_from` (a file, or the folder of a run or model) means."""
+    path = Path(init_from)
+    path = path / "model.safetensors" if path.is_dir() else path
+    if not path.is_file():
+        raise SevenfoldError("there are no weights", where=str(path), expected="a model.safetensors or its folder")
+    return path
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the runs of one launch share. `config` is resolved."""
+
+    lake: Lake
+    config: TrainConfig
+    samples: pa.Table
+    classes: tuple[str, ...]
+    selection: Selection
+
+    @staticmethod
+    def of(lake: Lake, config: TrainConfig, samples: pa.Table | None = None) -> Task:
+        """Read the version and choose the rows; nothing is decoded yet. `samples` saves reading them again."""
+        assert config.content_id is not None
+        table = lake.samples_of(config.content_id) if samples is None else samples
+        classes = tuple(lake.manifest(config.content_id).classes)
+        if not classes:
+            raise SevenfoldError("this version has no classes", where=config.dataset, do="label some samples first")
+        return Task(lake, config, table, classes, select(table, config))
+
+    @cached_property
+    def dataset(self) -> SampleDataset:
+        """The whole version as a dataset."""
+        assert self.config.size is not None and self.config.channels is not None
+        shape = self.config.size, self.config.channels
+        return SampleDataset(self.lake.shard_path, self.samples, self.classes, *shape)
+
+    def decode(self, progress: Progress = silent) -> None:
+        """Decode everything once if the configuration's limit allows; order and pixels are the same either way."""
+        if self.dataset.decoded is None and self.dataset.decoded_bytes() <= self.config.cache_decoded:
+            self.dataset.decode_all(torch.get_num_threads(), progress)
+
+    def plan(self, seed: int) -> EpochPlan:
+        """The epoch plan of one run."""
+        assert self.config.content_id is not None
+        return EpochPlan(
+            content_ids=(self.config.content_id,),
+            selection=f"{self.selection.description} {self.selection.digest}",
+            samples=len(self.selection.rows),
+            seed=seed,
+            window=self.config.window,
+            tail=self.config.tail,
+        )
+
+    def rows_of_split(self, split: str) -> np.ndarray:
+        """int64: the rows of a split that are not trained on."""
+        rows = np.flatnonzero(np.asarray(self.samples["split"].to_pylist(), dtype=object) == split)
+        return np.setdiff1d(rows, self.selection.rows)
+
+    @cached_property
+    def folds(self) -> np.ndarray:
+        """int64 [n]: the fold each row was held out in, -1 for none."""
+        folds = np.full(self.samples.num_rows, -1, np.int64)
+        if self.config.hold_out is not None:
+            folds[self.selection.held_out] = self.config.hold_out.fold
+        return folds
+
+    def rows_to_predict(self, in_sample: np.ndarray) -> np.ndarray:
+        """int64: the rows whose predictions the run writes, by `config.predict`."""
+        if self.config.predict == "all":
+            return np.arange(self.samples.num_rows)
+        if self.config.predict == "out_of_sample":
+            return np.flatnonzero(~in_sample)
+        return np.concatenate([self.rows_of_split(s) for s in self.config.eval_splits]).astype(np.int64)

@@ -1,0 +1,192 @@
+"""The training loop, run by every rank: plan, loader, steps, checkpoints, evaluation, predictions, result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage.progress import Progress, silent
+from sevenfold.training import checkpoint
+from sevenfold.training.config import TrainConfig
+from sevenfold.training.learner import Learner, choose_precision, learning_rate
+from sevenfold.training.loader import make_loader
+from sevenfold.training.models import build_model, load_weights
+from sevenfold.training.outcome import describe, publish
+from sevenfold.training.place import Place
+from sevenfold.training.predict import log_probabilities, measure
+from sevenfold.training.run import code_digest, finished, run_folder, run_id, write_json
+from sevenfold.training.sampler import PlannedBatchSampler
+from sevenfold.training.steps import StepLog, drop_parts
+from sevenfold.training.task import Task, resolve, weights_path
+
+
+def train(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> list[dict[str, Any]]:
+    """Train one run per seed, one after another, and return their results; finished runs are adopted.
+
+    Every rank calls this with the same arguments; rank 0 writes.
+    """
+    lake = Lake.open(root)
+    task = Task.of(lake, resolve(lake, config))
+    return [train_run(task, seed, place, progress) for seed in config.seeds]
+
+
+def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) -> dict[str, Any]:
+    """Train, evaluate and predict one run, or adopt it when its result is there; a killed one continues.
+
+    Returns the result that is also at runs/<run id>/result.json.
+    """
+    config, root = task.config, task.lake.root
+    code = code_digest(config.model)
+    run = run_id(config, seed, code)
+    adopted = finished(root, run)
+    if place.sum([adopted is not None])[0] == place.world and adopted is not None:
+        return adopted
+    begun = perf_counter()
+    task.decode(progress)
+    folder = run_folder(root, run)
+    learner = Learner(_new_model(task, seed), config, seed, place, choose_precision(config.precision, place.device))
+    rows = task.selection.rows
+    plan = task.plan(seed)
+    sampler = PlannedBatchSampler(
+        plan, rows, task.dataset.groups[rows], config.batch_size, place.rank, place.world
+    )  # fmt: skip
+    total = config.steps or config.epochs * len(sampler)
+    if config.epochs and not total:
+        raise SevenfoldError(
+            f"{plan.samples} samples make no block of {config.batch_size}",
+            where=config.dataset,
+            do="lower batch_size, or use tail: pad",
+        )
+    state = _resume(folder, learner, sampler)
+    if place.rank == 0:
+        drop_parts(folder / "steps", state.step)
+        checkpoint.clean(folder / "checkpoints")
+        write_json(folder / "config.json", describe(task, run, seed, code, learner))
+    place.wait()
+    log = StepLog(folder / "steps", run, place.rank)
+    loader = make_loader(task.dataset, sampler, 0 if task.dataset.decoded is not None else config.workers)
+    learner.model.train()
+
+    while state.step < total:
+        mark = perf_counter()
+        for batch in loader:
+            fetched = perf_counter()
+            lr = learning_rate(state.step, total, config.lr, config.warmup)
+            done = learner.step(batch, sampler.positions(), sampler.epoch, state.step, lr)
+            now = perf_counter()
+            log.add(
+                epoch=sampler.epoch, step=state.step, data=fetched - mark + done["augment"], forward=done["forward"],
+                backward=done["backward"], optimizer=done["optimizer"], total=now - mark, samples=done["samples"],
+                loss=done["loss_sum"] / max(done["weight"], 1e-12), lr=lr,
+            )  # fmt: skip
+            sampler.advance()
+            state.count(done, fetched - mark + done["augment"], now - mark, batch)
+            ended = sampler.consumed == 0 or state.step == total
+            if ended:
+                state.end_epoch(_evaluate(task, "val", learner, place))
+            if ended or (config.checkpoint_every and state.step % config.checkpoint_every == 0):
+                _save(folder, learner, sampler, state, log, place)
+            progress(state.step, total, f"training {run}, epoch {len(state.history) + (not ended)}")
+            mark = perf_counter()
+            if state.step == total:
+                break
+
+    training = state.training(place) | {"total_seconds": perf_counter() - begun}
+    return publish(task, learner, describe(task, run, seed, code, learner), training, state.failed, progress)
+
+
+@dataclass
+class _State:
+    """How far a run is: everything a checkpoint holds beside the tensors and the sampler's state."""
+
+    step: int = 0
+    loss_sum: float = 0.0
+    weight: float = 0.0
+    samples: int = 0
+    seconds: float = 0.0
+    idle: float = 0.0
+    failed: list[int] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def count(self, done: dict[str, float], idle: float, seconds: float, batch: dict[str, torch.Tensor]) -> None:
+        self.step += 1
+        self.loss_sum += done["loss_sum"]
+        self.weight += done["weight"]
+        self.samples += int(done["samples"])
+        self.seconds += seconds
+        self.idle += idle
+        bad = batch["row"][~batch["mask"] & (batch["row"] >= 0)]
+        if len(bad):
+            self.failed = sorted({*self.failed, *bad.tolist()})
+
+    def end_epoch(self, val: dict[str, Any]) -> None:
+        """Add a point to the learning curve."""
+        self.history.append(
+            {
+                "epoch": len(self.history) + 1,
+                "step": self.step,
+                "train_loss": self.loss_sum / max(self.weight, 1e-12),
+                "val_loss": val["loss"],
+                "val_accuracy": val["accuracy"],
+                "seconds": self.seconds,
+            }
+        )
+        self.loss_sum = self.weight = 0.0
+
+    def training(self, place: Place) -> dict[str, Any]:
+        """What the result says of the training: samples of all ranks, seconds and rates of this one."""
+        samples, *_ = place.sum([self.samples])
+        return {
+            "history": self.history,
+            "steps": self.step,
+            "samples": int(samples),
+            "seconds": self.seconds,
+            "samples_per_second": samples / self.seconds if self.seconds else None,
+            "idle_share": self.idle / self.seconds if self.seconds else None,
+        }
+
+
+def _new_model(task: Task, seed: int) -> torch.nn.Module:
+    config = task.config
+    assert config.size is not None and config.channels is not None
+    torch.manual_seed(seed)
+    model = build_model(
+        config.model, num_classes=len(task.classes), channels=config.channels, size=config.size,
+        widths=config.widths, norm=config.norm,
+    )  # fmt: skip
+    if config.init_from is not None:
+        load_weights(model, weights_path(config.init_from))
+    return model
+
+
+def _resume(folder: Any, learner: Learner, sampler: PlannedBatchSampler) -> _State:
+    found = checkpoint.load_newest(folder / "checkpoints")
+    if found is None:
+        return _State()
+    tensors, meta = found
+    sampler.load_state(meta["sampler"])
+    learner.load_tensors(tensors)
+    learner.precision = meta["precision"]
+    return _State(**meta["state"])
+
+
+def _save(
+    folder: Any, learner: Learner, sampler: PlannedBatchSampler, state: _State, log: StepLog, place: Place
+) -> None:
+    log.flush()
+    place.wait()  # the steps of every rank are on disk before the checkpoint that counts them
+    if place.rank == 0:
+        meta = {"sampler": sampler.state(), "state": vars(state), "precision": learner.precision}
+        keep = learner.config.keep_checkpoints
+        checkpoint.save(folder / "checkpoints", state.step, learner.tensors(), meta, keep)
+
+
+def _evaluate(task: Task, split: str, learner: Learner, place: Place) -> dict[str, Any]:
+    rows = task.rows_of_split(split)
+    logs, good = log_probabilities(learner.model, task.dataset, rows, place, learner.autocast())
+    return measure(np.where(good, task.dataset.labels[rows], -1), logs)

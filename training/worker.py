@@ -1,0 +1,106 @@
+"""One rank of a launch: joins the group, trains or scores, tells rank 0's progress and result, and leaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sevenfold.storage import files
+from sevenfold.storage.canonical import canonical_json
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.progress import Progress, silent
+from sevenfold.training.config import parse
+from sevenfold.training.launch import _ERROR, PROGRESS, RESULT
+from sevenfold.training.place import Place
+from sevenfold.training.score import score
+from sevenfold.training.trainer import train
+
+_INTERVAL = 0.1
+
+
+def work(spec: Path) -> NoReturn:
+    """Carry out a launch's spec in this rank; ends the process."""
+    values = json.loads(spec.read_bytes())
+    config = parse(values["config"], str(spec))
+    place = None
+    try:
+        place = Place.join(config.timeout)
+        with _reporter(place, spec.parent / PROGRESS) as (progress, report):
+            if values["mode"] == "score":
+                result: dict[str, Any] = {"mode": "score", "score": score(values["root"], config, place, progress)}
+            else:
+                result = {"mode": "train", "runs": train(values["root"], config, place, progress)}
+            if place.rank == 0:
+                files.replace(spec.parent / RESULT, canonical_json(result))
+                report(result)
+    except SevenfoldError as error:
+        told = {"found": error.found, "where": error.where, "expected": error.expected, "do": error.do}
+        files.create(spec.parent / _ERROR, canonical_json(told))
+        print(error, file=sys.stderr)
+        (place or Place()).abort()
+    except Exception:
+        traceback.print_exc()
+        (place or Place()).abort()
+    place.leave()
+
+
+@contextmanager
+def _reporter(place: Place, path: Path) -> Iterator[tuple[Progress, Any]]:
+    """(progress, report) for rank 0: lines in the progress file, and Dagster Pipes when this process is in one."""
+    if place.rank != 0:
+        yield silent, _nothing
+        return
+    with open(path, "a", buffering=1) as out, _pipes() as context:
+        last = [0.0]
+
+        def progress(done: int, total: int, what: str) -> None:
+            now = time.monotonic()
+            if now - last[0] >= _INTERVAL or done == total:
+                last[0] = now
+                out.write(json.dumps([done, total, what]) + "\n")
+
+        def report(result: dict[str, Any]) -> None:
+            if context is not None and context.is_asset_step:
+                context.report_asset_materialization(metadata=metadata(result))
+
+        yield progress, report
+
+
+def metadata(result: dict[str, Any]) -> dict[str, Any]:
+    """What Dagster shows about a launch: run ids, accuracy on the test split, samples per second."""
+    if result["mode"] == "score":
+        found = result["score"]
+        return {"run_id": found["run_id"], "out_of_fold_accuracy": found["out_of_fold"]["accuracy"] or 0.0,
+                "predicted": found["predicted"]}  # fmt: skip
+    runs = result["runs"]
+    accuracies = [a for r in runs if (a := r["splits"].get("test", {}).get("accuracy")) is not None]
+    rates = [r["samples_per_second"] for r in runs if r["samples_per_second"]]
+    return {
+        "run_ids": ", ".join(r["run_id"] for r in runs),
+        "adopted": sum(r["adopted"] for r in runs),
+        **({"test_accuracy": sum(accuracies) / len(accuracies)} if accuracies else {}),
+        **({"samples_per_second": sum(rates) / len(rates)} if rates else {}),
+    }
+
+
+@contextmanager
+def _pipes() -> Iterator[Any]:
+    import os
+
+    if "DAGSTER_PIPES_CONTEXT" not in os.environ:
+        yield None
+        return
+    from dagster_pipes import open_dagster_pipes
+
+    with open_dagster_pipes() as context:
+        yield context
+
+
+def _nothing(result: dict[str, Any]) -> None:
+    """Ranks other than 0 report nothing."""
