@@ -174,3 +174,11 @@ def _within(predictions: pa.Table | None, samples: pa.Table | None) -> pa.Table 
     if predictions is None or samples is None:
         return None
     return predictions.filter(pc.is_in(predictions["id"], samples["id"].combine_chunks()))
+
+
+def twins(lake: Lake, project: Project, ref: str = "main") -> pa.Table:
+    """One picture in two of train, val and test: pairs (quality.leaks.PAIRS), confirmed on pixels."""
+    from sevenfold.quality.veracity import duplicate_pairs
+
+    samples = lake.samples(project.dataset, ref)
+    return duplicate_pairs(samples, policy=policy_of(project).veracity, read_pixels=pixel_reader(lake, samples))

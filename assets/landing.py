@@ -1,5 +1,8 @@
 """The per-batch assets: land an inbox entry, judge it without a model, shard it when it was admitted."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import dagster as dg
 
 from sevenfold.assets.checks import as_results, specs
@@ -20,7 +23,7 @@ ADMISSION = ("validity", "variety", "veracity", "volume", "volatility", "velocit
 )
 def landing(
     context: dg.AssetExecutionContext, project: dg.ResourceParam[Project], progress: dg.ResourceParam[Progress]
-):
+) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """One landing batch: its samples measured, its bad inputs in quarantine, its admission judged."""
     lake = project.create_lake()
     batch, new = lake.ingest(
@@ -33,7 +36,7 @@ def landing(
     )
     verdicts = judge_batch(lake, project, batch.batch)
     reasons = dg.MetadataValue.json(batch.reasons)
-    metadata = {**batch.counts, "new": new, "digest": batch.digest, "rejects by reason": reasons}
+    metadata: dict[str, Any] = {**batch.counts, "new": new, "digest": batch.digest, "rejects by reason": reasons}
     yield dg.MaterializeResult(metadata=metadata)
     yield from as_results("landing", ADMISSION, verdicts)
 

@@ -1,5 +1,6 @@
 """The assets that learn: model, out-of-fold predictions, champion. Training runs in processes of its own."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -68,7 +69,7 @@ def predictions(
     config: ScoreConfig,
     project: dg.ResourceParam[Project],
     progress: dg.ResourceParam[Progress],
-):
+) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """Every sample judged by models that never saw its label, and the verdicts that need them."""
     lake = project.open_lake()
     settings = fitting.settings(lake, project, config.branch, {"folds": config.folds})

@@ -1,5 +1,6 @@
 """The assets around learning: versions, review queues, decisions, the report, and the checks of a version."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -35,9 +36,13 @@ class MineConfig(RefConfig):
 
 
 class DecisionsConfig(dg.Config):
-    """A CSV of decisions (id, label or exclude), the version they were made on, and the branches they are for."""
+    """Decisions about a version's samples, and the branches they are for.
 
-    file: str
+    `file` is a CSV (id, label or exclude); with `twins` the train-side twins of pictures in val or test are excluded.
+    """
+
+    file: str = ""
+    twins: bool = False
     name: str
     ref: str = "main"
     branches: list[str] = ["main"]  # noqa: RUF012
@@ -80,7 +85,7 @@ def dataset_version(
 
 
 @dg.multi_asset_check(specs=specs("dataset_version", VS))
-def version_checks(project: dg.ResourceParam[Project]):
+def version_checks(project: dg.ResourceParam[Project]) -> Iterator[dg.AssetCheckResult]:
     """Every V of the newest version, model-based ones included once it has been scored."""
     lake = project.open_lake()
     yield from as_results("dataset_version", VS, judging.judge_version(lake, project, "main"))
@@ -104,9 +109,12 @@ def decisions(
     """What people decided about queued samples, kept as an overlay for the next commit of each branch."""
     lake = project.open_lake()
     version = lake.version(project.dataset, config.ref)
+    decided = reviewing.read_decisions(Path(config.file)) if config.file else []
+    if config.twins:
+        decided += reviewing.exclude_twins(judging.twins(lake, project, config.ref))
     reviewed = reviewing.decisions_to_overlay(
         lake.samples_of(version.content_id),
-        reviewing.read_decisions(Path(config.file)),
+        decided,
         lake.manifest(version.content_id).classes,
         reviewer=config.reviewer,
         reason=f"review {config.name}",

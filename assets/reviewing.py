@@ -16,7 +16,7 @@ from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY
 from sevenfold.storage.lake import Lake
 
-COLUMNS = ("id", "rank", "kind", "path", "given", "suggestion", "score", "label", "exclude", "reason")
+COLUMNS = ("id", "queue", "rank", "kind", "path", "given", "suggestion", "score", "label", "exclude", "reason")
 """An exported queue. People fill `label` (or `exclude`); a row with neither is not decided yet."""
 
 _YES = {"1", "true", "yes", "y", "x"}
@@ -25,13 +25,17 @@ _NO = {"", "0", "false", "no", "n"}
 
 @dataclass(frozen=True)
 class Decision:
-    """One sample's review: its true label, or that it is to be left out. `where` names the line, for errors."""
+    """One sample's review: its true label, or that it is to be left out.
+
+    `queue` is the queue that asked, if known; `where` names the line, for errors.
+    """
 
     id: str
     label: str | None = None
     exclude: bool = False
     reason: str = ""
     where: str = ""
+    queue: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ def decisions_to_overlay(
     """
     split_of = dict(zip(samples["id"].to_pylist(), samples["split"].to_pylist(), strict=True))
     label_of = dict(zip(samples["id"].to_pylist(), samples["label"].to_pylist(), strict=True))
-    known, seen = set(classes), {}
+    known = set(classes)
+    seen: dict[str, Decision] = {}
     rows: list[dict[str, Any]] = []
     counts = {"labelled": 0, "relabelled": 0, "excluded": 0, "confirmed": 0}
     for d in decisions:
@@ -151,12 +156,20 @@ def read_decisions(path: Path) -> list[Decision]:
                 f"this row has the label {label!r} and is excluded", where=where, expected="one of the two"
             )
         if excluded in _YES or label:
-            decisions.append(Decision(cell["id"], label, excluded in _YES, cell.get("reason", ""), where))
+            decisions.append(
+                Decision(cell["id"], label, excluded in _YES, cell.get("reason", ""), where, cell.get("queue", ""))
+            )
     return decisions
 
 
-def export_queue(lake: Lake, queue: pa.Table, path: Path) -> int:
-    """Write a queue as a CSV for people (COLUMNS), in the order of rank; returns the number of rows."""
+def exclude_twins(pairs: pa.Table) -> list[Decision]:
+    """Leave out the train-side (else val-side) sample of each pair of twins (quality.leaks.PAIRS)."""
+    kept = dict(zip(pairs["exclude"].to_pylist(), pairs["keep"].to_pylist(), strict=True))
+    return [Decision(i, exclude=True, reason=f"shows the picture of {kept[i][:12]}") for i in sorted(kept)]
+
+
+def export_queue(lake: Lake, name: str, queue: pa.Table, path: Path) -> int:
+    """Write a queue (its name and rows) as a CSV for people (COLUMNS), in the order of rank; returns the number of rows."""
     rows = _in_rank_order(lake, queue)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", newline="", encoding="utf-8") as f:
@@ -166,7 +179,7 @@ def export_queue(lake: Lake, queue: pa.Table, path: Path) -> int:
             score = "" if row["score"] is None else f"{row['score']:.4f}"
             writer.writerow(
                 {
-                    "id": row["id"], "rank": row["rank"], "kind": row["kind"], "path": row["path"],
+                    "id": row["id"], "queue": name, "rank": row["rank"], "kind": row["kind"], "path": row["path"],
                     "given": row["label"] or "", "suggestion": row["suggestion"] or "", "score": score,
                 }
             )  # fmt: skip

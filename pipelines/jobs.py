@@ -6,7 +6,7 @@ from sevenfold.assets import learning, loop
 from sevenfold.assets.landing import landing, shards
 
 _IN_PROCESS = dg.in_process_executor
-"""Steps share the run's process: training and ingest have processes of their own, and starting a step costs a second."""
+"""Steps share the run's process: training and ingest have their own, and starting a step costs a second."""
 
 land = dg.define_asset_job(
     "land",

@@ -12,7 +12,9 @@ SETTLE_SECONDS = 5.0
 
 
 @dg.sensor(job=jobs.land, minimum_interval_seconds=10, default_status=dg.DefaultSensorStatus.RUNNING)
-def landing_sensor(context: dg.SensorEvaluationContext, project: dg.ResourceParam[Project]):
+def landing_sensor(
+    context: dg.SensorEvaluationContext, project: dg.ResourceParam[Project]
+) -> dg.SensorResult | dg.SkipReason:
     """Land each new entry of the inbox: one partition and one run each, ever, unless someone runs it again."""
     known = set(context.instance.get_dynamic_partitions(batches.name or ""))
     fresh = [b for b, path in entries(project).items() if b not in known and settled(path, SETTLE_SECONDS)]
@@ -25,7 +27,9 @@ def landing_sensor(context: dg.SensorEvaluationContext, project: dg.ResourcePara
 
 
 @dg.sensor(job=jobs.round_, minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING)
-def retrain_sensor(context: dg.SensorEvaluationContext, project: dg.ResourceParam[Project]):
+def retrain_sensor(
+    context: dg.SensorEvaluationContext, project: dg.ResourceParam[Project]
+) -> dg.RunRequest | dg.SkipReason:
     """Ask the retrain policy; its reasons are the skip message, its run key makes a second start impossible."""
     try:
         lake = project.open_lake()
@@ -38,7 +42,9 @@ def retrain_sensor(context: dg.SensorEvaluationContext, project: dg.ResourcePara
 
 
 @dg.sensor(minimum_interval_seconds=30, default_status=dg.DefaultSensorStatus.RUNNING)
-def versions_sensor(context: dg.SensorEvaluationContext, project: dg.ResourceParam[Project]):
+def versions_sensor(
+    context: dg.SensorEvaluationContext, project: dg.ResourceParam[Project]
+) -> dg.SensorResult | dg.SkipReason:
     """Show versions that the command line made: each new one becomes an observation of dataset_version, once."""
     try:
         lake = project.open_lake()

@@ -93,7 +93,7 @@ def cross_split_duplicates(
             "max_pixel_distance": policy.max_pixel_distance,
         },
         message=said + (f"; between {', '.join(between)}." if between else "."),
-        remedy="Exclude the samples listed, the twins outside the test split; promotion waits for it."
+        remedy="Exclude them (`sevenfold review --exclude-twins --commit`); promotion waits for it."
         if twins
         else "Check again with the pixels at hand."
         if open_twins

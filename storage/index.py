@@ -110,8 +110,8 @@ def write_parquet(path: Path, groups: Iterable[pa.Table], schema: pa.Schema, *, 
     ):
         for group in groups:
             writer.write_table(group, row_group_size=max(1, group.num_rows))
-    with open(temporary, "rb") as f:
-        os.fsync(f.fileno())
+    with open(temporary, "rb") as written:
+        os.fsync(written.fileno())
     if overwrite:
         temporary.replace(path)
         files.fsync_folder(path.parent)

@@ -48,7 +48,7 @@ def ingest(
     workers: int = 1,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.time,
-    write_signal: Callable[[str, str, pa.Table, str], None],
+    write_signal: Callable[[str, str, pa.Table, str], object],
 ) -> tuple[Batch, bool]:
     """Land `source` as one batch of `dataset`; returns the record and whether this call made it.
 

@@ -85,7 +85,7 @@ class _Columns:
         height, width = array.shape[:2]
         channels = 1 if array.ndim == 2 else 3
         h = hashlib.sha256(b"%s %d %d " % (b"L" if channels == 1 else b"RGB", width, height))
-        h.update(array)
+        h.update(array.data)
         ext = EXTENSIONS[decoded.format]
         self.waiting.setdefault(array.shape, []).append((len(self.rows), array))
         self.rows.append(

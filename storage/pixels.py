@@ -63,7 +63,7 @@ def properties(pixels: np.ndarray, grey: np.ndarray, sizes: np.ndarray) -> np.nd
     levels = np.arange(256, dtype=np.int64)
     mean, spread = _moments(counts @ levels, counts @ (levels * levels), area)
     share = counts.reshape(n, 64, 4).sum(axis=2) / area
-    entropy = -(share * np.log2(share, out=np.zeros_like(share), where=share > 0)).sum(axis=1)
+    entropy = 0.0 - (share * np.log2(share, out=np.zeros_like(share), where=share > 0)).sum(axis=1)
     rg_mean, rg_spread = _moments(colour[0], colour[1], area)
     yb_mean, yb_spread = _moments(colour[2], colour[3], area)
     apart = np.sqrt(rg_spread**2 + yb_spread**2 / 4) + 0.3 * np.sqrt(rg_mean**2 + yb_mean**2 / 4)

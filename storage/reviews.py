@@ -44,9 +44,9 @@ def add_review(
     """
     check_name(name, "review name")
     check_name(branch, "branch")
+    path = reviews_folder(root, dataset) / f"{name}.json"
     digest = overlays.write_overlay(root, table)
     review = Review(dataset, name, branch, digest, table.num_rows, queues, reviewer, time)
-    path = reviews_folder(root, dataset) / f"{name}.json"
     if files.create(path, canonical_json({"format": FORMAT, **dataclasses.asdict(review)})):
         return review, True
     there = _read(path)

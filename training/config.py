@@ -51,7 +51,7 @@ class TrainConfig(BaseModel):
     # model
     model: str = Field("residual_cnn", description="residual_cnn or package.module:factory")
     widths: tuple[int, ...] = Field((16, 32, 64), min_length=1)
-    norm: Literal["group", "batch"] = "group"
+    norm: Literal["batch", "group"] = "batch"
     init_from: str | None = Field(None, description="a model.safetensors, or the folder of a run or model")
     init_digest: str | None = Field(None, description="digest of those weights; filled in when a run starts")
 
@@ -86,8 +86,6 @@ class TrainConfig(BaseModel):
     def _consistent(self) -> Self:
         if self.epochs == 0 and (self.init_from is None or self.steps is not None):
             raise ValueError("epochs 0 only evaluates: it needs init_from and no steps")
-        if self.epochs and self.ranks > 1 and self.norm == "batch" and self.model == "residual_cnn":
-            raise ValueError("norm 'batch' makes the result depend on the number of ranks: use 'group', or ranks 1")
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("a seed occurs twice")
         return self

@@ -20,7 +20,7 @@ from sevenfold.training.augment import augment
 from sevenfold.training.config import TrainConfig
 from sevenfold.training.draw import mix
 from sevenfold.training.loader import Batch
-from sevenfold.training.models import to_input
+from sevenfold.training.models import memory_layout, to_input
 from sevenfold.training.place import Place
 
 
@@ -38,10 +38,11 @@ class Learner:
 
     def __init__(self, model: nn.Module, config: TrainConfig, seed: int, place: Place, precision: str) -> None:
         self.config, self.seed, self.place, self.precision = config, seed, place, precision
-        self.model = model.to(place.device, memory_format=torch.channels_last)
+        self.layout = memory_layout(model)
+        self.model = model.to(place.device).to(memory_format=self.layout)  # type: ignore[call-overload]
         self.parallel = self.model
         if place.world > 1:
-            self.parallel = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+            self.parallel = nn.parallel.DistributedDataParallel(self.model, broadcast_buffers=False)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
             lr=config.lr,
@@ -60,7 +61,7 @@ class Learner:
         begun = perf_counter()
         torch.manual_seed(_step_seed(self.seed, step, self.place.rank))
         images = augment(batch["images"].numpy(), positions, self.seed, epoch, self.config.augment)
-        inputs = to_input(images, self.place.device)
+        inputs = to_input(images, self.place.device, self.layout)
         prepared = perf_counter()
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -86,7 +87,7 @@ class Learner:
         """The weighted sum of the losses of this rank's slots; masked slots weigh nothing."""
         mask = batch["mask"]
         label, weight = batch["label"], batch["weight"]
-        if self._batch_norm and mask.any() and not mask.all():  # empty slots must not enter the statistics
+        if self._batch_norm and not mask.all():  # empty slots must not enter the statistics
             inputs, label, weight = inputs[mask.to(inputs.device)], label[mask], weight[mask]
         with self.autocast():
             logits = self.parallel(inputs)

@@ -175,5 +175,5 @@ def label_numbers(labels: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray
     return pc.fill_null(found, -1).to_numpy().astype(np.int64)
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _as_it_is(batch: Any) -> Any:
     return batch

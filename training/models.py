@@ -14,25 +14,26 @@ import torch.nn.functional as F
 from torch import nn
 
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.training.norm import GlobalBatchNorm2d
 
 Norm = Literal["group", "batch"]
 _GROUPS = 4
 
 
 def residual_cnn(
-    num_classes: int, channels: int, widths: Sequence[int] = (16, 32, 64), norm: Norm = "group"
+    num_classes: int, channels: int, widths: Sequence[int] = (16, 32, 64), norm: Norm = "batch"
 ) -> nn.Module:
     """A residual network of one block per width, halving the side at each block but the first.
 
     float [b, channels, h, w] -> logits float [b, num_classes]. About 78,000 parameters with the default widths.
-    "group" normalises each sample by itself, so that gradients do not depend on how a batch is cut into ranks;
-    "batch" is BatchNorm, which does.
+    "batch" normalises over the whole global block, whichever ranks hold it; "group" normalises each sample by itself.
+    With either, gradients do not depend on how a block is cut into ranks.
     """
     return _ResidualCNN(num_classes, channels, tuple(widths), norm)
 
 
 def build_model(
-    name: str, *, num_classes: int, channels: int, size: int, widths: Sequence[int] = (16, 32, 64), norm: Norm = "group"
+    name: str, *, num_classes: int, channels: int, size: int, widths: Sequence[int] = (16, 32, 64), norm: Norm = "batch"
 ) -> nn.Module:
     """The model a configuration names: `residual_cnn`, or `package.module:factory`.
 
@@ -61,10 +62,26 @@ def build_model(
     return model
 
 
-def to_input(images: torch.Tensor | np.ndarray, device: torch.device) -> torch.Tensor:
-    """uint8 [b, h, w, c] -> float [b, c, h, w] in channels_last layout, each pixel (x / 255 - 0.5) * 4."""
+def to_input(
+    images: torch.Tensor | np.ndarray, device: torch.device, layout: torch.memory_format = torch.channels_last
+) -> torch.Tensor:
+    """uint8 [b, h, w, c] -> float [b, c, h, w] in the layout given, each pixel (x / 255 - 0.5) * 4."""
     tensor = torch.as_tensor(images).to(device, non_blocking=True)
-    return tensor.permute(0, 3, 1, 2).float().mul_(4 / 255).sub_(2)
+    return tensor.permute(0, 3, 1, 2).to(torch.float32, memory_format=layout).mul_(4 / 255).sub_(2)
+
+
+def memory_layout(model: nn.Module) -> torch.memory_format:
+    """channels_last, the quicker one, unless the model has a layer that it crashes.
+
+    A strided 1 x 1 convolution of fewer than 16 channels writes out of bounds in oneDNN's channels_last backward on
+    AVX-512 (github.com/uxlfoundation/oneDNN/issues/6035; seen with torch 2.13).
+    """
+    for layer in model.modules():
+        if not isinstance(layer, nn.Conv2d) or layer.kernel_size != (1, 1):
+            continue
+        if layer.stride != (1, 1) and layer.in_channels < 16:
+            return torch.contiguous_format
+    return torch.channels_last
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -143,7 +160,7 @@ class _ResidualCNN(nn.Module):
 
 def _norm(norm: Norm, channels: int) -> nn.Module:
     if norm == "batch":
-        return nn.BatchNorm2d(channels)
+        return GlobalBatchNorm2d(channels)
     groups = next(g for g in range(min(_GROUPS, channels), 0, -1) if channels % g == 0)
     return nn.GroupNorm(groups, channels)
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.training.loader import SampleDataset
-from sevenfold.training.models import to_input
+from sevenfold.training.models import memory_layout, to_input
 from sevenfold.training.place import Place
 from sevenfold.training.plan import rank_slice
 
@@ -38,12 +38,12 @@ def log_probabilities(
         return np.zeros((0, 0), np.float32), np.zeros(0, bool)
     mine = rank_slice(np.asarray(rows, np.int64), place.rank, place.world)
     parts, masks = [], []
-    was_training = model.training
+    was_training, layout = model.training, memory_layout(model)
     model.eval()
     with torch.inference_mode(), autocast:
         for start in range(0, len(mine), _BATCH):
             batch = dataset.__getitems__(mine[start : start + _BATCH].tolist())
-            logits = model(to_input(batch["images"], place.device))
+            logits = model(to_input(batch["images"], place.device, layout))
             parts.append(torch.log_softmax(logits.float(), 1))
             masks.append(batch["mask"])
             progress(min(start + _BATCH, len(mine)) * place.world, len(mine) * place.world, "predicting")

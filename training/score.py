@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from sevenfold.storage import Lake
 from sevenfold.storage.canonical import digest_json
@@ -31,6 +32,8 @@ def score(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     that is finished is adopted. The predictions' producer is the score's own run id.
     """
     lake = Lake.open(root)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     config = resolve(lake, config)
     samples = lake.samples_of(str(config.content_id))
     folds = range(config.folds)

@@ -31,6 +31,8 @@ def train(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     Every rank calls this with the same arguments; rank 0 writes.
     """
     lake = Lake.open(root)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     task = Task.of(lake, resolve(lake, config))
     return [train_run(task, seed, place, progress) for seed in config.seeds]
 

@@ -22,7 +22,9 @@ _ANYWHERE = {"--lake": True, "--dataset": True, "--debug": False}
 class Commands(TyperGroup):
     """Maps every way in which a command can end to its exit code, and takes global options anywhere."""
 
-    def main(self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(  # type: ignore[override]  # the arguments not named here are passed on
+        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any
+    ) -> Any:
         """Run a command line and exit; with `standalone_mode` false return the exit code instead."""
         words = hoist(list(sys.argv[1:] if args is None else args)) or ["--help"]
         try:

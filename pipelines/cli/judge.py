@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -198,7 +199,7 @@ def _show_gate(outcome: Outcome, json: bool) -> None:
         say(f"next: sevenfold promote {outcome.challenger}")
 
 
-def _accuracy(row: dict[str, Any], who: str) -> str:
+def _accuracy(row: Mapping[str, Any], who: str) -> str:
     value, low, high = (row[f"{who}{part}"] for part in ("", "_low", "_high"))
     return "" if value is None else f"{value:.1%} ({low:.1%} to {high:.1%})"
 

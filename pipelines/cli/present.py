@@ -35,14 +35,15 @@ def demo(
         Path, typer.Argument(help="Where the demo's project lives; run again, it reuses what is there.")
     ] = Path("demo"),
     images: Annotated[
-        Path | None, typer.Option(help="A folder of Fashion-MNIST idx files instead of the embedded.")
+        Path | None,
+        typer.Option(help="A folder of Fashion-MNIST idx files; else Debian's package, else the embedded 10,000."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Models per version: what a difference is compared with.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Models per version, to tell a difference from noise.")] = 3,
 ) -> None:
     """Turn the whole loop once on Fashion-MNIST, through Dagster: ingest to gate and report, in about five minutes."""
     from sevenfold.pipelines.demo import run
 
-    run(folder, images, seeds=seeds, show=progress, say=say)
+    run(folder.absolute(), images, seeds=seeds, show=progress, say=say)
 
 
 def ui(

@@ -16,6 +16,8 @@ from sevenfold.storage.errors import SevenfoldError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sevenfold.assets.reviewing import Decision
+
 
 def mine(
     context: typer.Context,
@@ -64,6 +66,9 @@ def review(
         Path | None,
         typer.Option("--import", metavar="FILE", help="Read decisions: a CSV with id and label or exclude."),
     ] = None,
+    twins: Annotated[
+        bool, typer.Option("--exclude-twins", help="Exclude train-side copies of pictures in val or test.")
+    ] = False,
     reviewer: Annotated[str | None, typer.Option(help="Who decided; else your user name.")] = None,
     name: Annotated[str | None, typer.Option(help="The review's name; else the file's.")] = None,
     ref: Annotated[str, typer.Option(help="The version or branch that the decisions are about.")] = "main",
@@ -79,8 +84,13 @@ def review(
     yes; a row with neither is not decided. A labelled pool sample moves to train.
     """
     at = session(context)
-    if decisions is not None:
-        _import(at, decisions, queue, reviewer, name, ref, branch, new_classes, commit, message, json)
+    if twins:
+        found = _twins(at, ref)
+        title = name or f"twins-{at.lake.version(at.dataset, ref).name}"
+        _record(at, found, title, queue, reviewer, ref, branch, new_classes, commit, message, json)
+    elif decisions is not None:
+        found = _read(decisions)
+        _record(at, found, name or decisions.stem, queue, reviewer, ref, branch, new_classes, commit, message, json)
     elif queue is None:
         _list(at, json)
     elif export is not None:
@@ -122,7 +132,7 @@ def _export(at: Session, queue: str, path: Path, images: Path | None, json: bool
     from sevenfold.assets.reviewing import export_images, export_queue
 
     table = at.lake.queue(at.dataset, queue)
-    count = export_queue(at.lake, table, path)
+    count = export_queue(at.lake, queue, table, path)
     shown = export_images(at.lake, table, images) if images is not None else 0
     if json:
         print_json({"queue": queue, "file": str(path), "rows": count, "images": shown})
@@ -131,23 +141,41 @@ def _export(at: Session, queue: str, path: Path, images: Path | None, json: bool
     say(f"fill `label` or `exclude`, then: sevenfold review --import {path} --commit")
 
 
-def _import(
-    at: Session, path: Path, queue: str | None, reviewer: str | None, name: str | None, ref: str, branch: str,
-    new_classes: bool, commit: bool, message: str | None, json: bool,
-) -> None:  # fmt: skip
-    from sevenfold.assets.committing import commit as make
-    from sevenfold.assets.reviewing import decisions_to_overlay, read_decisions
+def _read(path: Path) -> list[Decision]:
+    from sevenfold.assets.reviewing import read_decisions
 
-    if queue is not None:
-        at.lake.queue(at.dataset, queue)
-    version = at.lake.version(at.dataset, ref)
     decided = read_decisions(path)
     if not decided:
         raise SevenfoldError(
             "no row is decided", where=str(path), expected="a label or exclude = yes in some row", do="fill them in"
         )
+    return decided
+
+
+def _twins(at: Session, ref: str) -> list[Decision]:
+    from sevenfold.assets.judging import twins
+    from sevenfold.assets.reviewing import exclude_twins
+
+    with progress(f"comparing the splits of {ref}"):
+        decided = exclude_twins(twins(at.lake, at.project, ref))
+    if not decided:
+        raise SevenfoldError(
+            f"no picture of {ref} is in two of train, val and test", where=at.dataset, do="there is nothing to exclude"
+        )
+    return decided
+
+
+def _record(
+    at: Session, decided: list[Decision], title: str, queue: str | None, reviewer: str | None, ref: str, branch: str,
+    new_classes: bool, commit: bool, message: str | None, json: bool,
+) -> None:  # fmt: skip
+    from sevenfold.assets.committing import commit as make
+    from sevenfold.assets.reviewing import decisions_to_overlay
+
+    if queue is not None:
+        at.lake.queue(at.dataset, queue)
+    version = at.lake.version(at.dataset, ref)
     who = reviewer or getpass.getuser()
-    title = name or path.stem
     reviewed = decisions_to_overlay(
         at.lake.samples_of(version.content_id),
         decided,
@@ -157,7 +185,7 @@ def _import(
         new_classes=new_classes,
     )
     counts = dict(reviewed.counts)
-    queues = [queue] if queue else []
+    queues = [queue] if queue else sorted({d.queue for d in decided if d.queue})
     at.lake.add_review(at.dataset, title, reviewed.overlay, branch=branch, queues=queues, reviewer=who)
     made = None
     if commit:

@@ -44,9 +44,8 @@ def commit(
         _waiting(at)
         return
     say(f"{version.name} on {branch}: {version.content_id[:12]}", "bold")
-    say(
-        f"  {found['samples']:,} samples, {found['shards']} shards, {found['bytes']:,} bytes, {_splits(found['splits'])}"
-    )
+    sizes = f"{found['samples']:,} samples, {found['shards']} shards, {found['bytes']:,} bytes"
+    say(f"  {sizes}, {_splits(found['splits'])}")
     say(f"next: sevenfold check {version.name}, sevenfold train {version.name}")
 
 

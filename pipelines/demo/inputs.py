@@ -200,8 +200,7 @@ def _break_some(batch: Path, count: int) -> None:
             Image.open(io.BytesIO(data)).rotate(90).save(out, "JPEG")
             data = out.getvalue()
         elif fault == "unknown-label":
-            out = np.asarray(Image.open(io.BytesIO(data)))[:, ::-1].copy()
-            data = encode_png(out)
+            data = encode_png(np.asarray(Image.open(io.BytesIO(data)))[:, ::-1].copy())
             target = batch / "train" / "Spaceship" / target.name
             target.parent.mkdir(exist_ok=True)
         target.write_bytes(data)

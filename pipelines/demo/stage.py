@@ -17,6 +17,7 @@ from sevenfold.pipelines import home
 from sevenfold.pipelines.definitions import build
 from sevenfold.pipelines.demo import inputs
 from sevenfold.pipelines.demo.project import prepare
+from sevenfold.quality.verdict import from_table
 from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.progress import Progress
@@ -86,6 +87,15 @@ class Stage:
             self.job("land", f"landing {batch}", partition=batch)
         records = [self.lake.batch(self.project.dataset, b) for b in names]
         return {"batches": [{"batch": r.batch, "status": r.status, **r.counts, "reasons": r.reasons} for r in records]}
+
+    def exclude_twins(self, ref: str, branches: list[str]) -> Found:
+        """Leave out train-side copies of evaluation pictures, if the version's verdict found any."""
+        verdicts = from_table(self.lake.verdicts(self.project.dataset, ref))
+        failed = [v for v in verdicts if v.check == "cross_split_duplicates" and v.result == "fail"]
+        if not failed:
+            return {"excluded": 0}
+        config = {"twins": True, "name": f"twins-{ref}", "ref": ref, "branches": branches}
+        return metadata(self.job("review", "excluding twins", {"ops": {"decisions": {"config": config}}}), "decisions")
 
     def review(self, name: str, queues: dict[str, list[str]], ref: str) -> Found:
         """Replayed annotators: the true label of each queued sample goes into a CSV, as a person would fill it in.

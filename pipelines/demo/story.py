@@ -90,8 +90,8 @@ class _Story:
         self.s.say(f"   {found['version']}: {found['samples']:,} samples, content id {found['content id'][:12]}")
         self.s.say(f"   test accuracy {_spread(found['accuracy'])}")
         self.s.say(
-            f"   {found['suspected']} labels suspected, {found['right']} of them rightly ({found['wrong']} wrong labels "
-            f"were planted); queues of {found['queues'].get('hard-v1', 0)} hard and as many random samples"
+            f"   {found['suspected']} labels suspected, {found['right']} of them rightly ({found['wrong']} wrong "
+            f"labels were planted); queues of {found['queues'].get('hard-v1', 0)} hard and as many random samples"
         )
 
     # 3
@@ -101,9 +101,11 @@ class _Story:
         counts = self.s.review(
             "round-1", {"suspected-v1": both, "hard-v1": ["main"], "random-v1": ["control"]}, ref="v1"
         )
-        return {"counts": counts}
+        return {"counts": counts, "twins": self.s.exclude_twins("v1", both)["excluded"]}
 
     def tell_review(self, found: Found) -> None:
+        if found["twins"]:
+            self.s.say(f"   {found['twins']} training pictures stand in val or test too: excluded")
         for queue, c in found["counts"].items():
             self.s.say(
                 f"   {queue}: {c['asked']} asked, {c['labelled']} labelled, {c['relabelled']} corrected, "
@@ -186,8 +188,8 @@ class _Story:
         labelled = sum(c["labelled"] for c in found["counts"].values())
         model = found["model"]
         self.s.say(
-            f"   {found['version']['version']}: {labelled} new labels from the new camera; {model['model']} continues from "
-            f"the champion on {model.get('new', 0)} new and {model.get('replayed', 0)} replayed samples"
+            f"   {found['version']['version']}: {labelled} new labels from the new camera; {model['model']} continues "
+            f"from the champion on {model.get('new', 0)} new and {model.get('replayed', 0)} replayed samples"
         )
         self._tell_gate(found["champion"])
 

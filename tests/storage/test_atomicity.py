@@ -44,8 +44,7 @@ def whole(lake: Lake, expected: str) -> None:
     """Assert that whatever a reader can see of the lake is complete."""
     versions = lake.versions("d")
     assert [v.content_id for v in versions] in ([], [expected])
-    for view in VIEWS:
-        lake.sql(f"select * from {view}", dataset="d")
+    lake.sql(f"select {', '.join(f'(select count(*) from {view})' for view in VIEWS)}", dataset="d")
     for branch, number in lake.refs("d", "branches").items():
         assert (branch, number) == ("main", 1)
     for batch in lake.batches("d"):
@@ -65,7 +64,7 @@ def kill_at(instants: int, tmp_path: Path, make: SimpleNamespace) -> None:
     source = make.folder(tmp_path / "source", {**members, "cat/bad.png": b"", "cat/copy.png": make.png(1)})
     expected, seconds = finish(new_lake(tmp_path / "undisturbed").root, source)
     assert expected == Lake.open(tmp_path / "undisturbed").version("d").content_id
-    lake, killed, done = new_lake(tmp_path / "lake"), 0, 0
+    lake, killed = new_lake(tmp_path / "lake"), 0
     chance = random.Random(instants)
     stages = set()
     for i in range(instants):
@@ -79,10 +78,9 @@ def kill_at(instants: int, tmp_path: Path, make: SimpleNamespace) -> None:
         whole(lake, expected)
         stages.add((len(lake.batches("d")), len(list(lake.root.rglob("*.tar"))) > 0, len(lake.versions("d"))))
         if i % 3 == 2 or lake.versions("d"):  # the others go on from where the last was killed
-            if i % 6 == 5:
+            if i % 9 == 2:
                 assert finish(lake.root, source)[0] == expected
                 whole(lake, expected)
-                done += 1
             shutil.rmtree(lake.root)
             lake = new_lake(lake.root)
     assert killed >= instants * 0.6, "most kills must hit a running process"
@@ -92,8 +90,8 @@ def kill_at(instants: int, tmp_path: Path, make: SimpleNamespace) -> None:
     assert Lake.open(lake.root).version("d").content_id == expected
 
 
-def test_killed_at_12_instants(tmp_path: Path, make: SimpleNamespace) -> None:
-    kill_at(12, tmp_path, make)
+def test_killed_at_10_instants(tmp_path: Path, make: SimpleNamespace) -> None:
+    kill_at(10, tmp_path, make)
 
 
 @pytest.mark.slow
@@ -109,8 +107,8 @@ class Crash(BaseException):
 def test_a_crash_before_any_single_publication_leaves_a_whole_lake(
     tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every rename and link of a round fails once, exhaustively, and the re-run still gives the same content id."""
-    source = make.folder(tmp_path / "s", {**make.two_classes(12), "cat/bad.png": b""})
+    """Each rename and link of a round fails once, and the re-run still gives the same content id."""
+    source = make.folder(tmp_path / "s", {**make.two_classes(6), "cat/bad.png": b""})
 
     def one(lake: Lake) -> str:
         make.land(lake, source, "b")

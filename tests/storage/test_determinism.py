@@ -47,6 +47,9 @@ def test_one_worker_or_two_and_any_file_order_give_the_same_lake(tmp_path: Path,
         make.commit(lake)
         prints.append(print_of(lake))
         assert len(prints[-1]["shards"]) > 4
+        assert lake.batch("d", "b").reasons == {"not_an_image": 3}
+        assert lake.batch("d", "b").counts["samples"] == 4 * landing.CHUNK + 50
+        assert all(r["label"] == r["path"].split("/")[0] for r in lake.samples("d").to_pylist())
         make.reconciles(lake)
     assert prints[0] == prints[1]
 
@@ -163,7 +166,7 @@ def members_of(make: SimpleNamespace, files: list[tuple[str, str, Any]]) -> dict
     }  # fmt: skip
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=FILES, second=FILES, ontology=st.booleans())
 def test_whatever_is_landed_every_input_is_accounted_for_and_each_id_is_there_once(
     make: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory, first: Any, second: Any, ontology: bool

@@ -80,6 +80,19 @@ def test_ids_are_the_digests_of_the_files(tmp_path: Path, make: SimpleNamespace,
         assert (row["width"], row["height"], row["channels"], row["mode"], row["format"]) == (8, 8, 1, "L", "PNG")
 
 
+def test_inputs_come_in_path_order_and_the_fingerprint_does_not_depend_on_the_sources(
+    tmp_path: Path, make: SimpleNamespace
+) -> None:
+    make.folder(tmp_path, {f"{i}.png": make.png(i) for i in range(5)})
+    prints = set()
+    for order in ([3, 1, 4, 0, 2], [0, 4, 2, 1, 3]):
+        (tmp_path / "a.csv").write_text("path,label\n" + "".join(f"{i}.png,cat\n" for i in order))
+        source = open_source(tmp_path / "a.csv")
+        assert [i.path for i in source.inputs] == [f"{i}.png" for i in range(5)]
+        prints.add(source.fingerprint)
+    assert len(prints) == 1
+
+
 # CSV
 
 

@@ -14,17 +14,27 @@ from sevenfold.training.place import Place
 from sevenfold.training.plan import PAD, rank_slice
 
 BATCH, SAMPLES = 13, 20
+NORMS = ("group", "batch", "local")
 
 
-def main(out: str, norm: str) -> None:
-    torch.set_num_threads(1)
-    place = Place.join(30.0)
+def localise(module: torch.nn.Module) -> None:
+    """Put torch's own BatchNorm2d in place of ours."""
+    for name, child in module.named_children():
+        if isinstance(child, torch.nn.BatchNorm2d):
+            setattr(module, name, torch.nn.BatchNorm2d(child.num_features))
+        localise(child)
+
+
+def compute(place: Place, norm: str) -> dict[str, np.ndarray]:
+    """Gradients of two steps, losses, and the state after them."""
     rng = np.random.default_rng(3)
     images = rng.integers(0, 256, (SAMPLES, 12, 12, 3), dtype=np.uint8)
     labels = rng.integers(0, 4, SAMPLES)
     weights = rng.uniform(0.5, 2.0, SAMPLES).astype(np.float32)
     torch.manual_seed(0)
-    model = residual_cnn(4, 3, (8, 8, 8), norm)  # type: ignore[arg-type]
+    model = residual_cnn(4, 3, (8, 8, 8), "group" if norm == "group" else "batch")
+    if norm == "local":
+        localise(model)
     config = TrainConfig(dataset="d", lr=0.05)
     learner = Learner(model, config, 5, place, "fp32")
     saved = {}
@@ -44,11 +54,19 @@ def main(out: str, norm: str) -> None:
         done = learner.step(batch, positions, 0, step, 0.05)
         saved[f"{step}.loss"] = np.array([done["loss_sum"], done["weight"]])
         saved.update({f"{step}.{n}": p.grad.numpy().copy() for n, p in learner.model.named_parameters()})
-    saved.update({f"final.{n}": p.detach().numpy() for n, p in learner.model.named_parameters()})
-    if place.rank == 0:
-        np.savez(out, **saved)
+    saved.update({f"final.{n}": v.numpy() for n, v in learner.model.state_dict().items()})
+    return saved
+
+
+def main(out: str) -> None:
+    torch.set_num_threads(1)
+    place = Place.join(30.0)
+    for norm in NORMS:
+        found = compute(place, norm)
+        if place.rank == 0:
+            np.savez(f"{out}/{norm}-{place.world}.npz", **found)
     place.leave()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1])

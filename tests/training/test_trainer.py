@@ -25,8 +25,16 @@ ALONE = Place()
 
 
 def config(**values: Any) -> TrainConfig:
-    base = {"dataset": "toy", "epochs": 2, "batch_size": 32, "lr": 0.1, "widths": [8, 16], "precision": "fp32"}
-    return parse({**base, **values})
+    base = {
+        "dataset": "toy",
+        "epochs": 2,
+        "batch_size": 32,
+        "lr": 0.1,
+        "widths": [8, 16],
+        "precision": "fp32",
+        "threads": 1,
+    }
+    return parse({**base, "threads": 1, **values})
 
 
 def test_a_run_leaves_everything_and_is_adopted_the_second_time(toy_root: Path) -> None:
@@ -62,7 +70,7 @@ def test_a_run_leaves_everything_and_is_adopted_the_second_time(toy_root: Path) 
     assert calls[-1][2] == "predicting" and any("training" in c[2] for c in calls)
 
     mark = (folder / "result.json").stat().st_mtime_ns
-    again = train(str(toy_root), config(seeds=[0, 2], threads=1, workers=1), ALONE)
+    again = train(str(toy_root), config(seeds=[0, 2], threads=2, workers=1), ALONE)
     assert again[0]["adopted"] and again[0]["run_id"] == first["run_id"] and not again[1]["adopted"]
     assert (folder / "result.json").stat().st_mtime_ns == mark
 
@@ -158,8 +166,8 @@ def test_fine_tuning_remembers_what_its_ancestors_saw(toy_root: Path, tmp_path: 
 def test_settings_that_are_wrong_name_the_right_ones() -> None:
     with pytest.raises(SevenfoldError, match=r"'epocs'(.|\n)*did you mean 'epochs'"):
         config(epocs=3)
-    with pytest.raises(SevenfoldError, match="norm 'batch'"):
-        config(norm="batch", ranks=2)
+    with pytest.raises(SevenfoldError, match="a seed occurs twice"):
+        config(seeds=[1, 1])
     with pytest.raises(SevenfoldError, match="fold 2 of 2"):
         config(hold_out={"fold": 2, "of": 2})
 

@@ -1,0 +1,162 @@
+"""The command line as a script sees it: help, exit codes, what goes to stderr, and nothing heavy loaded for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from cli_project import Project
+from typer.main import get_command
+
+from sevenfold.pipelines.cli.app import app, hoist
+from sevenfold.pipelines.cli.codes import report
+from sevenfold.pipelines.cli.console import progress, progress_line
+
+COMMANDS = dict(get_command(app).commands)  # type: ignore[attr-defined]
+WANTED = {
+    "init", "ingest", "check", "commit", "log", "diff", "show", "tag", "branch", "rollback", "query", "train", "score",
+    "mine", "review", "gate", "promote", "report", "demo", "ui",
+}  # fmt: skip
+HEAVY = (
+    "torch",
+    "dagster",
+    "great_expectations",
+    "matplotlib",
+    "duckdb",
+    "pandas",
+    "scipy",
+    "sklearn",
+    "pyarrow",
+    "numpy",
+)
+MAIN = "from sevenfold.pipelines.cli import main; main()"
+
+
+def sevenfold(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k != "SEVENFOLD_LAKE"}
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_every_command_is_there() -> None:
+    assert COMMANDS.keys() >= WANTED
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_ends_with_an_example_that_parses(name: str) -> None:
+    command = COMMANDS[name]
+    lines = [x.replace("\\[", "[") for x in command.epilog.split("\n\n")]
+    assert lines[0] == "[bold]Example[/bold]"
+    assert len(lines) > 1
+    for line in lines[1:]:
+        words = shlex.split(line)
+        assert words[:2] == ["sevenfold", name]
+        command.make_context(name, words[2:])
+    shown = Project(Path()).ok(name, "--help").out
+    assert "Example" in shown
+    assert "sevenfold " + name in shown.partition("Example")[2]
+
+
+def test_help_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys, json\n"
+        "from sevenfold.pipelines.cli.app import app\n"
+        f"for name in [None, *{sorted(COMMANDS)!r}]:\n"
+        "    try: app([*([name] if name else []), '--help'], prog_name='sevenfold')\n"
+        "    except SystemExit as stop: assert not stop.code, name\n"
+        f"print(json.dumps(sorted(set({HEAVY!r}) & set(sys.modules))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+
+    def used() -> float:
+        found = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return found.ru_utime + found.ru_stime
+
+    seconds = []
+    for _ in range(3):
+        before = used()
+        assert sevenfold("--help", cwd=tmp_path).returncode == 0
+        seconds.append(used() - before)
+    assert min(seconds) < 0.5, seconds  # processor time: what is waited on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--version",), 0, ""),
+        ((), 0, ""),
+        (("--no-such-option",), 3, "No such option"),
+        (("train", "--epochs", "many"), 3, "'--epochs'"),
+        (("nonsense",), 3, "No such command"),
+        (("log",), 3, "no sevenfold.toml here or above"),
+        (("--lake", "absent", "log"), 3, "there is no lake"),
+        (("ingest",), 3, "there is no source"),
+        (("ingest", "absent.zip", "--lake", "made"), 3, "there is no lake"),
+        (("promote", "m/1", "--force"), 3, "--force without --reason"),
+    ],
+)
+def test_exit_codes_without_a_traceback(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    done = sevenfold(*words, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    if code:
+        assert done.stderr.startswith("error: ")
+        assert not done.stdout
+
+
+def test_a_crash_is_one_line_and_exit_3_and_a_traceback_only_with_debug(tmp_path: Path) -> None:
+    run = Project(tmp_path)
+    run.ok("init", tmp_path)
+    (tmp_path / "lake/batches/main").mkdir(parents=True)
+    (tmp_path / "lake/batches/main/b.json").write_text('{"format": 1}')
+    broken = sevenfold("batches", cwd=tmp_path)
+    assert broken.returncode == 3
+    assert broken.stderr.count("\n") == 1
+    assert "run again with --debug" in broken.stderr
+    shown = sevenfold("batches", "--debug", cwd=tmp_path)
+    assert shown.returncode == 3
+    assert "Traceback" in shown.stderr
+
+
+def test_an_interrupt_is_no_crash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(KeyboardInterrupt(), debug=False) == 130
+    assert report(typer.Abort(), debug=False) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("log --json --lake a", "--lake a log --json"),
+        ("log --lake=a", "--lake=a log"),
+        ("check v1 --debug --dataset d", "--debug --dataset d check v1"),
+        ("query -- --lake", "query -- --lake"),
+        ("log --lake", "--lake log"),
+    ],
+)
+def test_global_options_may_stand_anywhere(given: str, expected: str) -> None:
+    assert hoist(given.split()) == expected.split()
+
+
+def test_progress_into_a_pipe_is_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    import time
+
+    with progress("waiting", every=0.05) as shown:
+        shown(3, 12, "measuring")
+        time.sleep(0.25)
+    captured = capsys.readouterr()
+    assert "measuring: 3 of 12 (25%), 0 s\n" in captured.err
+    assert not captured.out
+    assert progress_line(0, 0, "thinking", 7.0) == "thinking, 7 s"
+    assert progress_line(1500, 0, "reading", 7.0) == "reading: 1,500, 7 s"
