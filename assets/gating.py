@@ -18,7 +18,7 @@ from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.storage.project import Project
+from sevenfold.storage.project import FILE, Project
 from sevenfold.storage.records import Version
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def compare(
         tested[model.ref],
         _slices(lake, samples, champion),
         _blocks(lake, project, version, clock, report),
-        policy,
+        policy or policy_of(project),
     )
     outcome = Outcome(
         challenger=model.ref,
@@ -138,6 +138,23 @@ def run_gate(
     outcome = replace(outcome, moved=True, forced=forced, reasons=reasons)
     _record(lake, model.name, outcome)
     return outcome
+
+
+def policy_of(project: Project) -> GatePolicy:
+    """The [gate] table of sevenfold.toml. Raises SevenfoldError for a key or value that does not fit."""
+    from pydantic import ValidationError
+
+    from sevenfold.training.gate import GatePolicy
+
+    try:
+        return GatePolicy(**project.gate)
+    except ValidationError as e:
+        first = e.errors()[0]
+        raise SevenfoldError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            where=f"{project.folder / FILE}, [gate]",
+            expected=f"the keys {', '.join(GatePolicy.model_fields)}",
+        ) from None
 
 
 def outcomes(lake: Lake, name: str) -> list[Outcome]:

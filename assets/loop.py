@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from sevenfold.assets import judging, mining, reporting, reviewing
+from sevenfold.assets import committing, judging, mining, reporting, reviewing
 from sevenfold.assets.checks import as_results, specs
 from sevenfold.assets.landing import shards
 from sevenfold.quality.verdict import VS
@@ -59,15 +59,13 @@ def dataset_version(
 ) -> dg.MaterializeResult:
     """The next version: every admitted batch that the branch lacks, and every review that waits for it."""
     lake = project.open_lake()
-    if config.start and config.branch not in lake.refs(project.dataset, "branches"):
-        lake.branch(project.dataset, config.branch, config.start)
-    reviews = lake.pending_reviews(project.dataset, config.branch)
-    version, new = lake.commit(
-        project.dataset,
-        branch=config.branch,
+    version, new = committing.commit(
+        lake,
+        project,
         message=config.message,
-        overlays=[lake.overlay(r.overlay) for r in reviews],
-        provenance={"by": "dagster", "run": context.run_id, "reviews": [r.name for r in reviews]},
+        branch=config.branch,
+        start=config.start,
+        provenance={"by": "dagster", "run": context.run_id},
         progress=progress,
     )
     manifest = lake.manifest(version.content_id)

@@ -169,7 +169,7 @@ def exclude_twins(pairs: pa.Table) -> list[Decision]:
 
 
 def export_queue(lake: Lake, name: str, queue: pa.Table, path: Path) -> int:
-    """Write a queue (its name and rows) as a CSV for people (COLUMNS), in the order of rank; returns the number of rows."""
+    """Write a queue as a CSV for people (COLUMNS), in the order of rank; returns the number of rows."""
     rows = _in_rank_order(lake, queue)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", newline="", encoding="utf-8") as f:

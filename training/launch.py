@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from sevenfold.training.config import TrainConfig
 
 Mode = Literal["train", "score"]
-PROGRESS, RESULT, LOG, SPEC = "progress.jsonl", "result.json", "log.txt", "spec.json"
-_ERROR = "error.json"
+SPEC, PROGRESS, RESULT, ERROR, LOG = "spec.json", "progress.jsonl", "result.json", "error.json", "log.txt"
 _LAST_LINES = 25
 
 
@@ -50,15 +51,14 @@ def launch(
 
 
 def prepare(lake_root: str | os.PathLike[str], config: TrainConfig, mode: Mode = "train") -> Path:
-    """Write the spec file of a launch under runs/.launches/ and return its path; an equal launch shares it."""
+    """Write the spec file of a launch into a new folder under runs/.launches/ and return its path."""
     root = Path(lake_root).absolute()
     spec = {"root": str(root), "mode": mode, "config": config.model_dump(mode="json")}
-    folder = root / "runs" / ".launches" / digest_json(spec)[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".tmp-{os.getpid()}"
-    temporary.write_bytes(canonical_json(spec))
-    temporary.replace(folder / SPEC)
-    return folder / SPEC
+    launches = root / "runs" / ".launches"
+    launches.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix=f"{digest_json(spec)[:16]}-", dir=launches)) / SPEC
+    path.write_bytes(canonical_json(spec))
+    return path
 
 
 def command(config_path: str | os.PathLike[str]) -> list[str]:
@@ -68,8 +68,6 @@ def command(config_path: str | os.PathLike[str]) -> list[str]:
 
 def run(spec: Path, *, progress: Progress = silent, extra_env: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Carry out a spec written by :func:`prepare` and return its result."""
-    for stale in (RESULT, PROGRESS, _ERROR):
-        (spec.parent / stale).unlink(missing_ok=True)
     with (
         open(spec.parent / LOG, "wb") as log,
         subprocess.Popen(
@@ -93,12 +91,17 @@ def run(spec: Path, *, progress: Progress = silent, extra_env: Mapping[str, str]
 
 
 def read_result(spec: Path, code: int = 0) -> dict[str, Any]:
-    """The result of a launch that has ended. Raises SevenfoldError when it failed, with the end of its log."""
+    """The result of a launch that has ended; its folder is removed.
+
+    Raises SevenfoldError when it failed, with what a rank said or the end of the log; the folder stays.
+    """
     folder = spec.parent
     if code == 0 and (folder / RESULT).exists():
-        return json.loads((folder / RESULT).read_bytes())
-    if (folder / _ERROR).exists():
-        raise SevenfoldError(**json.loads((folder / _ERROR).read_bytes()))
+        result = json.loads((folder / RESULT).read_bytes())
+        shutil.rmtree(folder)
+        return result
+    if (folder / ERROR).exists():
+        raise SevenfoldError(**json.loads((folder / ERROR).read_bytes()))
     lines = (folder / LOG).read_text(errors="replace").splitlines() if (folder / LOG).exists() else []
     tail = "\n    ".join(lines[-_LAST_LINES:])
     raise SevenfoldError(
@@ -117,7 +120,6 @@ def environment(ranks: int, threads: int | None) -> dict[str, str]:
         "MALLOC_MMAP_THRESHOLD_": "1000000000",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
-        "TORCHELASTIC_ERROR_FILE": "",
     }
 
 
@@ -146,11 +148,16 @@ def _wrapper(spec: Path, parent: int) -> NoReturn:
     ranks = config["ranks"]
     _hold_lock(spec.parent)
     env = {**os.environ, **environment(ranks, config["threads"])}
+    for stale in ("rendezvous", "store"):
+        (spec.parent / stale).unlink(missing_ok=True)
+    if ranks > 1:  # files, since torch's TCP stores listen on every interface
+        env["SEVENFOLD_STORE"] = str(spec.parent / "store")
     rank = ["-m", "sevenfold.training.launch", str(spec), "--rank"]
     if ranks > 1:
         rank = [
             "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
-            "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", "--max-restarts=0", *rank,
+            "--rdzv-conf=store_type=file", f"--rdzv-endpoint={spec.parent / 'rendezvous'}",
+            "--local-addr=127.0.0.1", "--max-restarts=0", *rank,
         ]  # fmt: skip
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *rank], env)
@@ -177,10 +184,10 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _hold_lock(folder: Path) -> None:
-    """Wait for an equal launch to end; the lock is held over exec and released by the kernel."""
+    """Wait for equal launches to end; the lock is held over exec and released by the kernel."""
     import fcntl
 
-    fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    fd = os.open(folder.parent / f"{folder.name.partition('-')[0]}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     os.set_inheritable(fd, True)
     fcntl.flock(fd, fcntl.LOCK_EX)
 

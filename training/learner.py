@@ -42,7 +42,7 @@ class Learner:
         self.model = model.to(place.device).to(memory_format=self.layout)  # type: ignore[call-overload]
         self.parallel = self.model
         if place.world > 1:
-            self.parallel = nn.parallel.DistributedDataParallel(self.model, broadcast_buffers=False)
+            self.parallel = nn.parallel.DistributedDataParallel(self.model)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
             lr=config.lr,

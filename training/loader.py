@@ -7,6 +7,7 @@ through shared memory instead of one object per sample.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,14 +35,18 @@ class ShardReader:
         self.paths = list(paths)
         self._files: dict[int, int] = {}
         self._pid = os.getpid()
+        self._lock = threading.Lock()
 
     def read(self, shard: int, offset: int, size: int) -> bytes:
         """`size` bytes at `offset` of the shard. Raises OSError when the file is missing or too short."""
         if self._pid != os.getpid():  # forked: the inherited descriptors belong to the parent
-            self._files, self._pid = {}, os.getpid()
+            self._files, self._pid, self._lock = {}, os.getpid(), threading.Lock()
         fd = self._files.get(shard)
         if fd is None:
-            fd = self._files[shard] = os.open(self.paths[shard], os.O_RDONLY | os.O_CLOEXEC)
+            with self._lock:
+                fd = self._files.get(shard)
+                if fd is None:
+                    fd = self._files[shard] = os.open(self.paths[shard], os.O_RDONLY | os.O_CLOEXEC)
         data = os.pread(fd, size, offset)
         if len(data) != size:
             raise OSError(f"{self.paths[shard]}: {len(data)} of {size} bytes at offset {offset}")

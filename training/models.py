@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.training.norm import GlobalBatchNorm2d
+from sevenfold.training.norm import GlobalBatchNorm2d, globalise
 
 Norm = Literal["group", "batch"]
 _GROUPS = 4
@@ -38,7 +38,8 @@ def build_model(
     """The model a configuration names: `residual_cnn`, or `package.module:factory`.
 
     A factory is called with num_classes, channels and size, and returns a module that takes float
-    [b, channels, size, size] (pixels 0 ... 1, minus 0.5, times 4) and returns logits [b, num_classes].
+    [b, channels, size, size] (pixels 0 ... 1, minus 0.5, times 4) and returns logits [b, num_classes]. Its BatchNorm2d
+    layers become GlobalBatchNorm2d, with the same parameters and names.
     """
     if name == "residual_cnn":
         return residual_cnn(num_classes, channels, widths, norm)
@@ -59,7 +60,7 @@ def build_model(
     model = make(num_classes=num_classes, channels=channels, size=size)
     if not isinstance(model, nn.Module):
         raise SevenfoldError(f"the factory returned {type(model).__name__}", where=name, expected="a torch.nn.Module")
-    return model
+    return globalise(model)
 
 
 def to_input(

@@ -36,6 +36,14 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         return output
 
 
+def globalise(model: nn.Module) -> nn.Module:
+    """Turn every plain `nn.BatchNorm2d` of a model into a GlobalBatchNorm2d, in place; state and names stay."""
+    for layer in model.modules():
+        if type(layer) is nn.BatchNorm2d and layer.affine:
+            layer.__class__ = GlobalBatchNorm2d
+    return model
+
+
 class _Normalise(torch.autograd.Function):
     """(x - mean) / deviation * weight + bias with the mean and deviation of all ranks."""
 

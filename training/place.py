@@ -23,7 +23,10 @@ class Place:
 
     @staticmethod
     def join(timeout: float) -> Place:
-        """Join the group that torchrun's environment describes: nccl on GPUs, gloo otherwise; alone without one."""
+        """Join the group that torchrun's environment describes: nccl on GPUs, gloo otherwise; alone without one.
+
+        The ranks find each other through the file SEVENFOLD_STORE names, or through MASTER_ADDR and MASTER_PORT.
+        """
         world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
         local = int(os.environ.get("LOCAL_RANK", "0"))
         cuda = torch.cuda.is_available() and torch.cuda.device_count() > local
@@ -31,8 +34,13 @@ class Place:
         if cuda:
             torch.cuda.set_device(device)
         if world > 1:
+            store = os.environ.get("SEVENFOLD_STORE")
             dist.init_process_group(
-                "nccl" if cuda else "gloo", rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
+                "nccl" if cuda else "gloo",
+                init_method=f"file://{store}" if store else "env://",
+                rank=rank,
+                world_size=world,
+                timeout=timedelta(seconds=timeout),
             )
         return Place(rank, world, device)
 

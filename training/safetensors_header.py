@@ -15,6 +15,7 @@ _BITS = {
     "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
     "C64": 64,
 }  # fmt: skip
+_PICKLE = "a pickle (or a zip of one), which can run code when loaded"
 _MOST = 100_000_000  # bytes of header, the format's own limit
 
 
@@ -42,15 +43,15 @@ def check_safetensors(path: Path) -> SafetensorsSummary:
     size = path.stat().st_size
     with open(path, "rb") as f:
         start = f.read(8)
-        if start[:2] == b"PK" or start[:1] == b"\x80":
-            raise _refuse(path, "a pickle (or a zip of one), which can run code when loaded")
         length = int.from_bytes(start, "little")
+        # a true header may have any low byte, a pickle's 0x80 too: only what is no header is called a pickle
+        pickled = start[:2] == b"PK" or start[:1] == b"\x80"
         if len(start) < 8 or not 2 <= length <= min(_MOST, size - 8):
-            raise _refuse(path, f"a header of {length} bytes in a file of {size}")
+            raise _refuse(path, _PICKLE if pickled else f"a header of {length} bytes in a file of {size}")
         try:
             header = json.loads(f.read(length))
         except (ValueError, RecursionError) as error:
-            raise _refuse(path, "a header that is not JSON") from error
+            raise _refuse(path, _PICKLE if pickled else "a header that is not JSON") from error
     if not isinstance(header, dict):
         raise _refuse(path, "a header that is not a JSON object")
     header.pop("__metadata__", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -16,12 +17,13 @@ from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.training.config import parse
-from sevenfold.training.launch import _ERROR, PROGRESS, RESULT
+from sevenfold.training.launch import ERROR, PROGRESS, RESULT
 from sevenfold.training.place import Place
 from sevenfold.training.score import score
 from sevenfold.training.trainer import train
 
 _INTERVAL = 0.1
+_LAST_LINES = 25
 
 
 def work(spec: Path) -> NoReturn:
@@ -40,14 +42,22 @@ def work(spec: Path) -> NoReturn:
                 files.replace(spec.parent / RESULT, canonical_json(result))
                 report(result)
     except SevenfoldError as error:
-        told = {"found": error.found, "where": error.where, "expected": error.expected, "do": error.do}
-        files.create(spec.parent / _ERROR, canonical_json(told))
+        _tell(spec, {"found": error.found, "where": error.where, "expected": error.expected, "do": error.do})
         print(error, file=sys.stderr)
         (place or Place()).abort()
-    except Exception:
+    except Exception as error:
+        lines = traceback.format_exc().splitlines()[-_LAST_LINES:]
+        found = f"a rank failed with {type(error).__name__}: {error}\n    " + "\n    ".join(lines)
+        rank = os.environ.get("RANK", "0")
+        _tell(spec, {"found": found, "where": f"rank {rank}", "do": "finished steps are kept: mend it and start again"})
         traceback.print_exc()
         (place or Place()).abort()
     place.leave()
+
+
+def _tell(spec: Path, error: dict[str, str]) -> None:
+    """Leave word for the launcher; the first rank that fails is the one that knows why."""
+    files.create(spec.parent / ERROR, canonical_json(error))
 
 
 @contextmanager
@@ -91,8 +101,6 @@ def metadata(result: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _pipes() -> Iterator[Any]:
-    import os
-
     if "DAGSTER_PIPES_CONTEXT" not in os.environ:
         yield None
         return

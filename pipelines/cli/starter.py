@@ -51,6 +51,15 @@ classes = [{listed}]
 # batch_size = 128       # over all ranks
 # ranks = 2
 # seeds = [0]
+
+[gate]                   # what `sevenfold gate` demands
+# max_regression = 0.01  # largest accuracy loss accepted on an old slice
+# min_gain = 0.0
+
+[retrain]                # when the retrain sensor of `sevenfold ui` starts a round
+# drift_windows = 2      # drifted batches in a row
+# new_batches = 5
+# cool_down_hours = 24
 """
 
 

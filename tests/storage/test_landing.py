@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -116,6 +118,34 @@ def test_two_landings_of_other_content_under_one_id_at_once_leave_one_whole(
         lake.ingest(one, "d", "b")
     assert set(lake.batch_rows("d", "b")["path"].to_pylist()) == set(make.two_classes(6, start=100))
     assert lake.batch("d", "b").source == str(two)
+
+
+def test_a_landing_that_has_begun_to_write_is_not_overtaken(
+    lake: Lake, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sevenfold.storage import ingest as landing
+
+    one, two = (make.folder(tmp_path / n, make.two_classes(6, start=k)) for n, k in (("one", 0), ("two", 100)))
+    original, refused, rivals = landing.write_parquet, [], []
+
+    def rival() -> None:
+        try:
+            lake.ingest(two, "d", "b")
+        except SevenfoldError as e:
+            refused.append(e)
+
+    def write(*arguments: Any, **options: Any) -> bool:
+        if not rivals:
+            rivals.append(threading.Thread(target=rival))
+            rivals[0].start()
+            rivals[0].join(1.0)  # without a lock it is done by now
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(landing, "write_parquet", write)
+    record, made = lake.ingest(one, "d", "b")
+    rivals[0].join()
+    assert made and lake.batch("d", "b") == record and len(refused) == 1
+    assert set(lake.batch_rows("d", "b")["path"].to_pylist()) == set(make.two_classes(6))
 
 
 def test_a_status_is_one_of_four_and_committed_is_final(

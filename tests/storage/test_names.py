@@ -135,6 +135,19 @@ def test_hostile_dataset_and_batch_names_are_refused_before_anything_is_read(
     assert everything(shared) == before
 
 
+def test_a_path_that_leads_back_into_the_lake_is_refused_too(shared: Lake) -> None:
+    looks: list[Callable[[], Any]] = [
+        lambda: shared.signal("../signals/brightness"),
+        lambda: shared.signal("brightness", "../brightness/measure-1"),
+        lambda: shared.batch("d", "../d/first"),
+        lambda: shared.batches("../batches/d"),
+        lambda: shared.version("../datasets/d"),
+    ]
+    for look in looks:
+        with pytest.raises(SevenfoldError, match="cannot be used as a name"):
+            look()
+
+
 @pytest.mark.parametrize("name", ["a", "A1", "v2.0+retry1", "2024-01-01_x=y", "n" * 100])
 def test_ordinary_names_are_fine(name: str) -> None:
     assert check_name(name, "name") == name

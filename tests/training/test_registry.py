@@ -251,3 +251,13 @@ def test_real_files_pass(lake: FakeLake) -> None:
     assert (got.tensors, got.values, got.bytes) == (2, 8, len(WEIGHTS))
     (lake.root / "none").write_bytes(save({}, metadata={"a": "b"}))
     assert check_safetensors(lake.root / "none").values == 0
+
+
+def test_a_header_whose_length_begins_like_a_pickle_is_accepted(tmp_path: Path) -> None:
+    """0x80 is a pickle's first byte, and the low byte of one header length in 32."""
+    body = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    body = body.ljust(0x80, b" ")
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(body).to_bytes(8, "little") + body + bytes(8))
+    assert path.read_bytes()[:1] == b"\x80"
+    assert check_safetensors(path).values == 2
