@@ -10,7 +10,7 @@ from typing import Any
 
 from sevenfold.assets import picturing
 from sevenfold.assets.gating import Outcome, outcomes
-from sevenfold.assets.runs import accuracy, control_of, results_of, run_folder
+from sevenfold.assets.runs import arms_of, compare_arms, results_of, run_folder
 from sevenfold.assets.tracing import ancestors, lineage
 from sevenfold.quality.report import (
     Arm,
@@ -153,26 +153,9 @@ def _curves(lake: Lake, version: Version) -> list[Curve]:
 
 def _arms(lake: Lake, project: Project, line: list[Version]) -> tuple[tuple[Arm, ...], str]:
     """The newest mined version of the line beside its random control and their parent, by seed; and what it says."""
-    from sevenfold.training.gains import compare_gains
-
     for version in reversed(line):
-        control = control_of(lake, project, version)
-        if control is None:
-            continue
-        base = lake.version(project.dataset, f"v{version.parents[0]}")
-        found = {
-            name: {int(r["seed"]): a for r in results_of(lake, v.content_id) if (a := accuracy(r)) is not None}
-            for name, v in (
-                (f"{base.name} before", base), (f"{version.name} mined", version), (f"{control.name} random", control),
-            )
-        }  # fmt: skip
-        arms = tuple(Arm(name, by_seed) for name, by_seed in found.items() if by_seed)
-        before, mined, random = found.values()
-        seeds = sorted(before.keys() & mined.keys() & random.keys())
-        if not seeds:
-            return arms, ""
-        compared = compare_gains(*([arm[s] for s in seeds] for arm in (mined, random, before)))
-        return arms, compared.sentence
+        if found := arms_of(lake, project, version):
+            return tuple(Arm(name, by_seed) for name, by_seed in found.items() if by_seed), compare_arms(found)
     return (), ""
 
 

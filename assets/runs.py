@@ -27,7 +27,8 @@ def results_of(lake: Lake, content_id: str, *, whole: bool = True) -> list[dict[
     for path in (lake.root / "runs").glob("*/result.json"):
         result = json.loads(path.read_bytes())
         config = result.get("config")  # the combined result of out-of-fold scoring has none
-        if config and result["content_id"] == content_id and not (whole and config.get("hold_out")):
+        trained = config and config.get("epochs") != 0  # an evaluation of another version's model trains nothing
+        if trained and result["content_id"] == content_id and not (whole and config.get("hold_out")):
             found.append((path.stat().st_mtime, result["run_id"], result))
     return [result for _, _, result in sorted(found, key=lambda f: f[:2])]
 
@@ -58,6 +59,33 @@ def control_of(lake: Lake, project: Project, version: Version) -> Version | None
         return None
     others = [v for v in lake.versions(project.dataset) if v.parents == version.parents and v.number != version.number]
     return next((v for v in others if asked(v, RANDOM) and not asked(v, HARD)), None)
+
+
+def arms_of(lake: Lake, project: Project, version: Version) -> dict[str, dict[int, float]]:
+    """Test accuracy by seed of a mined version's parent, of itself and of its random control, in this order.
+
+    The keys say which (`v1 before`, `v2 mined`, `v3 random`); empty when the version has no control.
+    """
+    control = control_of(lake, project, version)
+    if control is None:
+        return {}
+    base = lake.version(project.dataset, f"v{version.parents[0]}")
+    named = ((f"{base.name} before", base), (f"{version.name} mined", version), (f"{control.name} random", control))
+    return {
+        name: {int(r["seed"]): a for r in results_of(lake, v.content_id) if (a := accuracy(r)) is not None}
+        for name, v in named
+    }
+
+
+def compare_arms(arms: dict[str, dict[int, float]]) -> str:
+    """What the arms of :func:`arms_of` say, over the seeds that all three have; empty without any."""
+    from sevenfold.training.gains import compare_gains
+
+    before, mined, random = arms.values()
+    seeds = sorted(before.keys() & mined.keys() & random.keys())
+    if not seeds:
+        return ""
+    return compare_gains(*([arm[s] for s in seeds] for arm in (mined, random, before))).sentence
 
 
 def mined_gain(lake: Lake, project: Project, version: Version, split: str = "test") -> Gain | None:

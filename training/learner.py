@@ -44,11 +44,13 @@ class Learner:
         if place.world > 1:
             self.parallel = nn.parallel.DistributedDataParallel(self.model)
         self.optimizer = torch.optim.SGD(
-            self.model.parameters(),
+            [
+                {"params": [p for p in self.model.parameters() if p.ndim > 1], "weight_decay": config.weight_decay},
+                {"params": [p for p in self.model.parameters() if p.ndim <= 1]},  # biases and norms do not decay
+            ],
             lr=config.lr,
             momentum=config.momentum,
             nesterov=config.momentum > 0,
-            weight_decay=config.weight_decay,
         )
         self._batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules())
 

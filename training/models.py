@@ -153,6 +153,9 @@ class _ResidualCNN(nn.Module):
             *(_Block(i, o, 1 if n == 0 else 2, norm) for n, (i, o) in enumerate(zip(before, widths, strict=True)))
         )
         self.head = nn.Linear(widths[-1], num_classes)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):  # He et al. 2015
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.blocks(F.relu(self.norm(self.stem(x))))

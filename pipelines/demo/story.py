@@ -10,11 +10,14 @@ from sevenfold.assets import fitting, reporting, runs
 from sevenfold.pipelines import retrain
 from sevenfold.pipelines.demo import inputs
 from sevenfold.pipelines.demo.stage import Found, ShowProgress, Stage, metadata
+from sevenfold.quality.report import Decision, Reason
 from sevenfold.quality.verdict import from_table
-from sevenfold.training.gains import compare_gains
 
 QUEUE_SHARE = 0.06
 """Samples that reviewers are asked about in one round, as a share of all images."""
+
+MOST_REASONS = 4
+"""Of the gate's, on the terminal."""
 
 
 def run(folder: Path, images: Path | None, *, seeds: int = 3, show: ShowProgress, say: Callable[[str], None]) -> Path:
@@ -35,11 +38,11 @@ def run(folder: Path, images: Path | None, *, seeds: int = 3, show: ShowProgress
     stage.act(2, "Version v1: trained, scored out of fold, mined; the first champion", story.first, story.tell_first)
     stage.act(3, "Review: people's answers (replayed) become overlays, never copies", story.review, story.tell_review)
     stage.act(4, "Mined or random? One version from each, the same number of labels", story.compare, story.tell_compare)
-    stage.act(5, "Two batches arrive from a new camera", story.shift, story.tell_shift)
+    shifted = stage.act(5, "Two batches arrive from a new camera", story.shift, story.tell_shift)
     stage.act(
         6, "The reviewed part is added, with replay; the challenger meets the champion", story.adapt, story.tell_adapt
     )
-    path = stage.act(7, "The report", story.report, lambda f: None)["path"]
+    path = stage.act(7, "The report", lambda: story.report(shifted["decision"]), lambda f: None)["path"]
     _next(stage, Path(path), time.monotonic() - began)
     return Path(path)
 
@@ -126,24 +129,20 @@ class _Story:
             }
             made = self.s.job("train", f"training on the branch {branch}", config)
             versions[branch] = metadata(made, "dataset_version")
-        mined, control, base = (
-            fitting.mean_accuracy(runs.results_of(self.s.lake, self.s.lake.version(self.dataset, v).content_id))
-            for v in (versions["main"]["version"], versions["control"]["version"], "v1")
-        )
-        gain = compare_gains(mined, control, base)
+        arms = runs.arms_of(self.s.lake, self.s.project, self.s.lake.version(self.dataset, versions["main"]["version"]))
         mined_model = fitting.model_of(self.s.lake, self.s.project, versions["main"]["content id"])
         gate = self.s.job("gate", "the gate", {"ops": {"champion": {"config": {"challenger": mined_model.ref}}}})
         self.s.job("check", "judging the version")
         return {
             "mined": versions["main"]["version"], "control": versions["control"]["version"],
-            "accuracies": {"v1": base, "mined": mined, "random": control},
-            "sentence": gain.sentence, "champion": metadata(gate, "champion"),
+            "accuracies": {name: list(by_seed.values()) for name, by_seed in arms.items()},
+            "sentence": runs.compare_arms(arms), "champion": metadata(gate, "champion"),
         }  # fmt: skip
 
     def tell_compare(self, found: Found) -> None:
         for name, values in found["accuracies"].items():
-            self.s.say(f"   {name:7s} test accuracy {_spread(values)}")
-        self.s.say(f"   {found['mined']} (mined) against {found['control']} (random): {found['sentence']}")
+            self.s.say(f"   {name:9s} test accuracy {_spread(values)}")
+        self.s.say(f"   {found['sentence']}")
         self._tell_gate(found["champion"])
 
     # 5
@@ -196,14 +195,21 @@ class _Story:
     def _tell_gate(self, champion: Found) -> None:
         verb = "promoted" if champion["promoted"] else "refused"
         self.s.say(f"   gate: {champion['challenger']} {verb} (champion before: {champion['champion before']})")
-        for line in str(champion["reasons"]).splitlines():
+        lines = str(champion["reasons"]).splitlines()
+        for line in lines[:MOST_REASONS]:
             self.s.say(f"     {line.removeprefix('- ')}")
+        if len(lines) > MOST_REASONS:
+            self.s.say(f"     and {len(lines) - MOST_REASONS} more: the slices are in the report")
 
     # 7
 
-    def report(self) -> Found:
+    def report(self, decided: Found) -> Found:
+        verb = "Retrain" if decided["retrain"] else "Do not retrain"
+        decision = Decision(
+            decided["retrain"], f"{verb}: the policy's word", tuple(Reason(r) for r in decided["reasons"])
+        )
         with self.s.show("writing the report") as progress:
-            path = reporting.write_report(self.s.lake, self.s.project, "main", progress=progress)
+            path = reporting.write_report(self.s.lake, self.s.project, "main", progress=progress, decision=decision)
         return {"path": str(path)}
 
 
@@ -221,11 +227,7 @@ def _next(stage: Stage, report: Path, seconds: float) -> None:
     stage.say("   make ui      the same jobs, runs and checks in Dagster's web UI")
     for sql in (
         "select version, label, count(*) from samples_all group by all order by all",
-        "select reason, count(*) from quarantine group by 1",
-        "select v, \"check\", result, message from verdicts where result <> 'pass'",
+        "select reason, count(*) from quarantine group by reason",
+        "select subject, v, message from verdicts where result = 'fail'",
     ):
-        stage.say(
-            f"   sevenfold --lake {here}/lake query {sql!r}"
-            if '"' not in sql
-            else f"   sevenfold --lake {here}/lake query '{sql}'"
-        )
+        stage.say(f'   sevenfold --lake {here}/lake query "{sql}"')
