@@ -24,8 +24,9 @@ run: $(STAMP) ## run the demo: one full round of the loop on the embedded data
 test: $(STAMP) ## run all tests (choose some with ARGS="tests/storage -x")
 	@$(BIN)/pytest $(ARGS)
 
-ui: $(STAMP) ## open Dagster's web UI on 127.0.0.1
-	@$(BIN)/sevenfold ui
+ui: $(STAMP) ## open the demo in Dagster's web UI on 127.0.0.1:3000 (your own project: `sevenfold ui` in its folder)
+	@test -f demo/sevenfold.toml || { echo "There is no demo yet: make run"; exit 1; }
+	@cd demo && ../$(BIN)/sevenfold ui
 
 install: $(STAMP) ## create .venv with everything in it, nothing else
 

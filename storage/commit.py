@@ -45,9 +45,7 @@ def plan(root: Path, dataset: str, branch: str, extra_labels: Sequence[str] = ()
     head = versions.resolve(root, dataset, f"v{number}") if number is not None else None
     manifest = versions.read_manifest(root, head.content_id) if head else None
     there = {b["batch"] for b in manifest.batches} if manifest else set()
-    pending = tuple(
-        b for b in read_batches(root, dataset) if b.status in ("admitted", "committed") and b.batch not in there
-    )
+    pending = tuple(b for b in read_batches(root, dataset) if b.status == "admitted" and b.batch not in there)
     classes = list(manifest.classes if manifest else ())
     declared = [c for b in pending for c in b.classes]
     found: set[str] = set(extra_labels)

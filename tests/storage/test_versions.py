@@ -115,6 +115,18 @@ def test_rollback_moves_the_branch_and_deletes_nothing(filled: Callable[..., Lak
     assert lake.samples("d").num_rows == 5
 
 
+def test_what_a_rollback_took_away_does_not_come_back_with_the_next_commit(
+    filled: Callable[..., Lake], tmp_path: Path, make: SimpleNamespace
+) -> None:
+    lake = filled(5)
+    make.land(lake, make.folder(tmp_path / "bad", make.two_classes(3, start=100)), "second")
+    make.commit(lake)
+    lake.rollback("d", "v1")
+    make.land(lake, make.folder(tmp_path / "good", make.two_classes(2, start=200)), "third")
+    make.commit(lake)
+    assert [b["batch"] for b in lake.manifest(lake.version("d").content_id).batches] == ["first", "third"]
+
+
 def test_a_difference_counts_and_names_what_changed(
     filled: Callable[..., Lake], tmp_path: Path, make: SimpleNamespace
 ) -> None:
