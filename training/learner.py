@@ -43,11 +43,13 @@ class Learner:
         self.parallel = self.model
         if place.world > 1:
             self.parallel = nn.parallel.DistributedDataParallel(self.model)
+        parameters = list(self.model.parameters())
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.ndim <= 1]},  # biases and norms do not decay
+        ]
         self.optimizer = torch.optim.SGD(
-            [
-                {"params": [p for p in self.model.parameters() if p.ndim > 1], "weight_decay": config.weight_decay},
-                {"params": [p for p in self.model.parameters() if p.ndim <= 1]},  # biases and norms do not decay
-            ],
+            [g for g in groups if g["params"]],
             lr=config.lr,
             momentum=config.momentum,
             nesterov=config.momentum > 0,

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -51,35 +52,41 @@ class _Normalise(torch.autograd.Function):
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float, world: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
-        wide = x.float()
-        local = wide.numel() // wide.shape[1]
-        mean = wide.mean((0, 2, 3)) if local else wide.new_zeros(wide.shape[1])
-        squares = (wide - mean[:, None, None]).square().sum((0, 2, 3))
-        parts = _gather(torch.cat([mean.new_tensor([float(local)]), mean, squares]), world).double()
+        channels, local = x.shape[1], x.numel() // x.shape[1]
+        mean, variance = weight.new_zeros(2, channels)
+        if local:
+            # float32 running values, unused, make it answer in float32 to bf16 input too
+            unused = torch.zeros_like(mean), torch.zeros_like(variance)
+            mean, variance = torch.batch_norm_update_stats(x, *unused, 0.0)
+        parts = _gather(torch.cat([mean.new_tensor([float(local)]), mean, variance * local]), world).double()
         counts, means, deviations = parts[:, :1], *parts[:, 1:].chunk(2, 1)
         count = max(float(counts.sum()), 1.0)
         total = (counts * means).sum(0) / count
         variance = ((deviations + counts * (means - total).square()).sum(0) / count).float()
         centre = total.float()
-        scale = torch.rsqrt(variance + eps)
-        normal = (wide - centre[:, None, None]) * scale[:, None, None]
-        ctx.save_for_backward(normal, weight, scale)
-        ctx.count, ctx.world = count, world
-        output = torch.addcmul(bias[:, None, None], normal, weight[:, None, None]).to(x.dtype)
+        output = F.batch_norm(x, centre, variance, weight, bias, training=False, eps=eps) if local else x.clone()
+        ctx.save_for_backward(x, weight, centre, variance)
+        ctx.count, ctx.world, ctx.eps = count, world, eps
         ctx.mark_non_differentiable(centre, variance)
         return output, centre, variance, int(counts.sum())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor | None, ...]:
-        normal, weight, scale = ctx.saved_tensors
+        x, weight, centre, variance = ctx.saved_tensors
         given = gradients[0]
-        wide = given.float()
-        local_bias = wide.sum((0, 2, 3))
-        local_weight = (wide * normal).sum((0, 2, 3))
-        sums = _gather(torch.cat([local_bias, local_weight]), ctx.world).sum(0) / ctx.count
-        mean, along = sums.chunk(2)
-        inner = wide - mean[:, None, None] - normal * along[:, None, None]
-        return (inner * (weight * scale)[:, None, None]).to(given.dtype), local_weight, local_bias, None, None
+        along, straight = torch.zeros_like(weight), torch.zeros_like(weight)  # sums of dy * normal, and of dy
+        if x.numel():
+            given, along, straight = torch.ops.aten.native_batch_norm_backward(
+                given, x, weight, centre, variance, None, None, False, ctx.eps, [True, True, True]
+            )  # with the statistics held constant; their own part follows, linear in x
+        total_along, total_straight = (_gather(torch.cat([along, straight]), ctx.world).sum(0) / ctx.count).chunk(2)
+        scale = torch.rsqrt(variance + ctx.eps)
+        slope = -weight * scale * scale * total_along
+        shift = -weight * scale * total_straight - slope * centre
+        if x.numel():
+            line = torch.addcmul(shift[:, None, None], x.float(), slope[:, None, None])
+            given = (given.float() + line).to(given.dtype)
+        return given, along, straight, None, None
 
 
 def _gather(values: torch.Tensor, world: int) -> torch.Tensor:

@@ -11,8 +11,8 @@ from sevenfold.storage.canonical import canonical_json, digest_bytes, digest_jso
 from sevenfold.training.config import TrainConfig
 
 _CODE = (
-    "augment", "config", "decode", "draw", "learner", "loader", "models", "norm", "plan", "sampler", "selection", "task",
-    "trainer",
+    "augment", "config", "decode", "draw", "learner", "loader", "models", "norm", "plan", "sampler", "selection",
+    "task", "trainer",
 )  # fmt: skip
 """The modules of this room that decide what a run computes."""
 
