@@ -177,7 +177,7 @@ def _within(predictions: pa.Table | None, samples: pa.Table | None) -> pa.Table 
 
 
 def twins(lake: Lake, project: Project, ref: str = "main") -> pa.Table:
-    """One picture in two of train, val and test: pairs (quality.leaks.PAIRS), confirmed on pixels."""
+    """Pictures of val or test that are in another split too (quality.leaks.PAIRS), confirmed on pixels."""
     from sevenfold.quality.veracity import duplicate_pairs
 
     samples = lake.samples(project.dataset, ref)

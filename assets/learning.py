@@ -21,16 +21,17 @@ class ModelConfig(dg.Config):
 
     branch: str = "main"
     from_champion: bool = False
-    replay: float = 1.0
+    replay: float = 6.0
     seeds: list[int] = [0]  # noqa: RUF012  Dagster copies config defaults
     settings: dict[str, Any] = {}  # noqa: RUF012
 
 
 class ScoreConfig(dg.Config):
-    """Which branch's newest version to score, and with how many folds."""
+    """Which branch's newest version to score, with how many folds; `ranks` 0 takes the project's number."""
 
     branch: str = "main"
     folds: int = 2
+    ranks: int = 0
 
 
 class GateConfig(dg.Config):
@@ -72,7 +73,8 @@ def predictions(
 ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """Every sample judged by models that never saw its label, and the verdicts that need them."""
     lake = project.open_lake()
-    settings = fitting.settings(lake, project, config.branch, {"folds": config.folds})
+    ranks = {"ranks": config.ranks} if config.ranks else {}
+    settings = fitting.settings(lake, project, config.branch, {"folds": config.folds, **ranks})
     result, told = _through_pipes(context, lake.root, settings, "score", progress)
     yield dg.MaterializeResult(metadata=told)
     verdicts = judging.judge_version(lake, project, config.branch, result["score"]["run_id"])

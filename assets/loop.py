@@ -38,7 +38,7 @@ class MineConfig(RefConfig):
 class DecisionsConfig(dg.Config):
     """Decisions about a version's samples, and the branches they are for.
 
-    `file` is a CSV (id, label or exclude); with `twins` the train-side twins of pictures in val or test are excluded.
+    `file` is a CSV (id, label or exclude); `twins` excludes the copies of val and test pictures in other splits.
     """
 
     file: str = ""

@@ -10,8 +10,11 @@ import pyarrow as pa
 ReadPixels = Callable[[Sequence[str]], np.ndarray]
 """ids -> uint8 [n, ...], one common shape for all (resize if the samples differ), in the order asked."""
 
-RANK = {"test": 0, "val": 1, "train": 2}
-"""Which twin stays when two splits share a picture: the lower rank; the other should be excluded."""
+RANK = {"test": 0, "val": 1, "train": 2, "pool": 3}
+"""Which twin stays when two splits share a picture: the lower rank; the other should be excluded.
+
+Twins of train and pool are no leak: nothing is tested on either.
+"""
 
 PAIRS = pa.schema(
     [
@@ -36,13 +39,13 @@ def exact_pairs(rows: pa.Table) -> pa.Table:
         rows,
         """
         with ranked as (
-            select id, split, rank, pixel_digest,
+            select id, split, rank,
                    first_value(id) over w as keep, first_value(split) over w as keep_split,
                    first_value(rank) over w as best
             from s window w as (partition by pixel_digest order by rank, id))
         select keep, keep_split, id as exclude, split as exclude_split, 'exact' as kind, 0::int as bits,
                0.0::double as distance
-        from ranked where rank > best order by exclude""",
+        from ranked where rank > best and best < 2 order by exclude""",
     )
 
 
@@ -63,7 +66,7 @@ def hash_candidates(rows: pa.Table, max_bits: int) -> pa.Table:
         banded as (select phash, rank, unnest([{bands}]) as band from h),
         near as (
             select distinct a.phash as pa, b.phash as pb, a.rank as ra, b.rank as rb
-            from banded a join banded b on a.band = b.band and a.rank < b.rank
+            from banded a join banded b on a.band = b.band and a.rank < b.rank and a.rank < 2
             where bit_count(xor(a.phash, b.phash)) <= {int(max_bits)})
         select x.id as keep, x.split as keep_split, y.id as exclude, y.split as exclude_split, 'candidate' as kind,
                bit_count(xor(pa, pb))::int as bits, null::double as distance

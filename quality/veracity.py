@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -61,55 +61,60 @@ def cross_split_duplicates(
     policy: limits.Veracity,
     read_pixels: leaks.ReadPixels | None = None,
 ) -> Verdict:
-    """The same picture in two of train, val and test, exactly or nearly; a fail blocks promotion.
+    """A picture of val or test in another split too, exactly or nearly; in train it fails and blocks promotion.
 
-    Without ``read_pixels`` near-duplicates are candidates only and warn. Findings: the twin to exclude of each pair
-    (train before val; a test sample never), then unconfirmed candidates. See :func:`duplicate_pairs`.
+    In the pool it warns: labelled there, it would leak. Without ``read_pixels`` near-duplicates are candidates only and
+    warn. Findings: the twin to exclude of each pair (never a test sample), those that fail first, candidates last.
+    See :func:`duplicate_pairs`.
     """
-    pairs = duplicate_pairs(rows, policy=policy, read_pixels=read_pixels)
-    kinds = pairs["kind"].to_pylist()
-    sure = [i for i, kind in zip(pairs["exclude"].to_pylist(), kinds, strict=True) if kind != "candidate"]
-    maybe = [i for i, kind in zip(pairs["exclude"].to_pylist(), kinds, strict=True) if kind == "candidate"]
-    twins, open_twins = list(dict.fromkeys(sure)), [i for i in dict.fromkeys(maybe) if i not in set(sure)]
-    exact = len({i for i, kind in zip(pairs["exclude"].to_pylist(), kinds, strict=True) if kind == "exact"})
-    n = rows.num_rows
+    pairs = duplicate_pairs(rows, policy=policy, read_pixels=read_pixels).to_pylist()
+    sure = [p for p in pairs if p["kind"] != "candidate"]
+    twins = _distinct(p["exclude"] for p in sure if p["exclude_split"] != "pool")
+    pooled = _distinct(p["exclude"] for p in sure if p["exclude_split"] == "pool")
+    unsure = [
+        i for i in _distinct(p["exclude"] for p in pairs if p["kind"] == "candidate") if i not in {*twins, *pooled}
+    ]
+    exact = len(_distinct(p["exclude"] for p in sure if p["kind"] == "exact" and p["exclude_split"] != "pool"))
     said = f"{len(twins)} samples show a picture of another split ({exact} pixel for pixel)"
-    if open_twins:
-        said += f", and {len(open_twins)} are candidates by perceptual hash, not confirmed on pixels"
-    between = sorted(
-        {f"{a}/{b}" for a, b in zip(pairs["keep_split"].to_pylist(), pairs["exclude_split"].to_pylist(), strict=True)}
-    )
+    between = sorted({f"{p['keep_split']}/{p['exclude_split']}" for p in sure if p["exclude_split"] != "pool"})
+    said += f", between {', '.join(between)}" if between else ""
+    said += f"; {len(pooled)} of the pool show one of val or test" if pooled else ""
+    said += f"; {len(unsure)} are candidates by perceptual hash, not confirmed on pixels" if unsure else ""
+    remedy = "Check again with the pixels at hand." if unsure else ""
+    if twins or pooled:
+        wait = "; promotion waits for it" if twins else ", or they leak once they are labelled"
+        remedy = f"Exclude them (`sevenfold review --exclude-twins --commit`){wait}."
     return Verdict(
         v="veracity",
         check="cross_split_duplicates",
         subject=subject,
-        result="fail" if twins else "warn" if open_twins else "pass",
+        result="fail" if twins else "warn" if pooled or unsure else "pass",
         blocking=True,
         statistic=float(len(twins)),
         statistic_name="samples that show a picture of another split",
-        n=n,
+        n=rows.num_rows,
         thresholds={
             "max_hash_bits": float(policy.max_hash_bits),
             "max_pixel_distance": policy.max_pixel_distance,
         },
-        message=said + (f"; between {', '.join(between)}." if between else "."),
-        remedy="Exclude them (`sevenfold review --exclude-twins --commit`); promotion waits for it."
-        if twins
-        else "Check again with the pixels at hand."
-        if open_twins
-        else "",
-        findings=tuple(twins + open_twins),
+        message=said + ".",
+        remedy=remedy,
+        findings=tuple(twins + pooled + unsure),
     )
+
+
+def _distinct(ids: Iterable[str]) -> list[str]:
+    """Each id once, in order of first appearance."""
+    return list(dict.fromkeys(ids))
 
 
 def duplicate_pairs(
     rows: pa.Table, *, policy: limits.Veracity, read_pixels: leaks.ReadPixels | None = None
 ) -> pa.Table:
-    """All pairs across train, val and test (:data:`leaks.PAIRS`): exact, then near ones (candidates without a reader).
+    """Pictures of val or test that occur in another split too (:data:`leaks.PAIRS`): exact pairs, then near ones.
 
-    The pool is left out: nothing is trained or tested on it. A pooled twin is found once review has moved it.
+    Without a reader of pixels the near ones are candidates.
     """
-    rows = rows.filter(pc.not_equal(rows["split"], "pool"))
     near = leaks.hash_candidates(rows, policy.max_hash_bits)
     if read_pixels is not None:
         near = leaks.confirm(near, read_pixels, policy.max_pixel_distance)

@@ -38,12 +38,13 @@ def demo(
         Path | None,
         typer.Option(help="A folder of Fashion-MNIST idx files; else Debian's package, else the embedded 10,000."),
     ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Images to use at the most; 0: all that are there.")] = 24_000,
     seeds: Annotated[int, typer.Option(min=1, help="Models per version, to tell a difference from noise.")] = 3,
 ) -> None:
     """Turn the whole loop once on Fashion-MNIST, through Dagster: ingest to gate and report, in about five minutes."""
     from sevenfold.pipelines.demo import run
 
-    run(folder.absolute(), images, seeds=seeds, show=progress, say=say)
+    run(folder.absolute(), images, limit=limit, seeds=seeds, show=progress, say=say)
 
 
 def ui(

@@ -67,7 +67,7 @@ def review(
         typer.Option("--import", metavar="FILE", help="Read decisions: a CSV with id and label or exclude."),
     ] = None,
     twins: Annotated[
-        bool, typer.Option("--exclude-twins", help="Exclude train-side copies of pictures in val or test.")
+        bool, typer.Option("--exclude-twins", help="Exclude copies of val and test pictures in train and pool.")
     ] = False,
     reviewer: Annotated[str | None, typer.Option(help="Who decided; else your user name.")] = None,
     name: Annotated[str | None, typer.Option(help="The review's name; else the file's.")] = None,
@@ -160,7 +160,9 @@ def _twins(at: Session, ref: str) -> list[Decision]:
         decided = exclude_twins(twins(at.lake, at.project, ref))
     if not decided:
         raise SevenfoldError(
-            f"no picture of {ref} is in two of train, val and test", where=at.dataset, do="there is nothing to exclude"
+            f"{ref} has no picture of val or test in another split",
+            where=at.dataset,
+            do="there is nothing to exclude",
         )
     return decided
 

@@ -35,6 +35,9 @@ FAULTS = ("truncated", "not-an-image", "wrong-suffix", "duplicate", "unknown-lab
 FAULT_SHARE = 0.003
 """Broken inputs of each kind, as a share of a studio batch."""
 
+LIMIT = 24_000
+"""Images used at the most, so that the demo ends within five minutes on two cores."""
+
 PACKAGE = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's dataset-fashion-mnist puts the 60,000 + 10,000 images."""
 
@@ -70,12 +73,15 @@ def find_images(given: Path | None) -> Path:
     )
 
 
-def stage(folder: Path, images: Path, progress: Progress) -> tuple[Staged, bool]:
+def stage(folder: Path, images: Path, limit: int, progress: Progress) -> tuple[Staged, bool]:
     """Write answers.csv and the batches into `folder`/staged; returns what was staged and whether this call did it.
 
     The landing folders are moved into the inbox one by one by the story, as a camera would deliver them.
     """
     pixels, labels = _load(images)
+    if limit and len(pixels) > limit:
+        chosen = np.sort(_keyed_order(len(pixels), "demo limit")[:limit])
+        pixels, labels = pixels[chosen], labels[chosen]
     n = len(pixels)
     mark = digest_json([_FORMAT, n, digest_bytes(pixels.tobytes()), LABEL_NOISE, FAULT_SHARE, _SHARES])
     stamp = folder / "staged" / "complete"

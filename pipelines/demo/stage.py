@@ -32,12 +32,12 @@ class Stage:
     """The demo's folder and machinery. `show(title)` gives a progress display, `say(text)` prints a line."""
 
     def __init__(
-        self, folder: Path, images: Path | None, seeds: int, show: ShowProgress, say: Callable[[str], None]
+        self, folder: Path, images: Path | None, limit: int, seeds: int, show: ShowProgress, say: Callable[[str], None]
     ) -> None:
         self.folder, self.seeds, self.show, self.say = folder, list(range(seeds)), show, say
         origin = inputs.find_images(images)
         with show("staging the landing folders") as progress:
-            self.staged, new = inputs.stage(folder, origin, progress)
+            self.staged, new = inputs.stage(folder, origin, limit, progress)
         self.project: Project = prepare(folder, sum(self.staged.counts.values()))
         self.lake = self.project.open_lake()
         if new:
@@ -89,9 +89,9 @@ class Stage:
         return {"batches": [{"batch": r.batch, "status": r.status, **r.counts, "reasons": r.reasons} for r in records]}
 
     def exclude_twins(self, ref: str, branches: list[str]) -> Found:
-        """Leave out train-side copies of evaluation pictures, if the version's verdict found any."""
+        """Leave out copies of val and test pictures in train and pool, if the version's verdict found any."""
         verdicts = from_table(self.lake.verdicts(self.project.dataset, ref))
-        failed = [v for v in verdicts if v.check == "cross_split_duplicates" and v.result == "fail"]
+        failed = [v for v in verdicts if v.check == "cross_split_duplicates" and v.findings]
         if not failed:
             return {"excluded": 0}
         config = {"twins": True, "name": f"twins-{ref}", "ref": ref, "branches": branches}

@@ -158,3 +158,12 @@ def test_in_sample_predictions_are_left_out(classes) -> None:
         out_of_sample(predictions().drop_columns(["in_sample"]))
     with pytest.raises(SevenfoldError, match="one per class"):
         probabilities(kept, classes[:2])
+
+
+def test_a_pooled_twin_of_a_test_picture_warns_and_one_of_a_train_picture_does_not(rows) -> None:
+    table = rows(4).to_pylist()
+    for row, split, pixels in zip(table, ("test", "pool", "train", "pool"), "aabb", strict=True):
+        row["split"], row["pixel_digest"] = split, pixels * 64
+    v = veracity.cross_split_duplicates(pa.Table.from_pylist(table), subject="v1", policy=LIMITS)
+    assert (v.result, v.findings) == ("warn", (table[1]["id"],))
+    assert "leak once they are labelled" in v.remedy
