@@ -38,7 +38,7 @@ def demo(
         Path | None,
         typer.Option(help="A folder of Fashion-MNIST idx files; else Debian's package, else the embedded 10,000."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Images to use at the most; 0: all that are there.")] = 24_000,
+    limit: Annotated[int, typer.Option(min=0, help="Images to use at the most; 0: all that are there.")] = 20_000,
     seeds: Annotated[int, typer.Option(min=1, help="Models per version, to tell a difference from noise.")] = 3,
 ) -> None:
     """Turn the whole loop once on Fashion-MNIST, through Dagster: ingest to gate and report, in about five minutes."""

@@ -35,7 +35,7 @@ FAULTS = ("truncated", "not-an-image", "wrong-suffix", "duplicate", "unknown-lab
 FAULT_SHARE = 0.003
 """Broken inputs of each kind, as a share of a studio batch."""
 
-LIMIT = 24_000
+LIMIT = 20_000
 """Images used at the most, so that the demo ends within five minutes on two cores."""
 
 PACKAGE = Path("/usr/share/datasets/fashion-mnist")

@@ -17,7 +17,7 @@ QUEUE_SHARE = 0.06
 """Samples that reviewers are asked about in one round, as a share of all images."""
 
 ONE_RANK = {"config": {"ranks": 1}}
-"""Scoring trains small fold models: on two cores one process is quicker than two ranks, with the same result."""
+"""For scoring and the arms of a comparison: on two cores one process is quicker than two ranks, the gradients are equal."""
 
 MOST_REASONS = 4
 """Of the gate's, on the terminal."""
@@ -137,7 +137,7 @@ class _Story:
             config = {
                 "ops": {
                     "dataset_version": {"config": {k: v for k, v in commit.items() if v}},
-                    "model": {"config": {"branch": branch, "seeds": self.s.seeds}},
+                    "model": {"config": {"branch": branch, "seeds": self.s.seeds, "settings": {"ranks": 1}}},
                 }
             }
             made = self.s.job("train", f"training on the branch {branch}", config)
