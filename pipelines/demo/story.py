@@ -17,7 +17,7 @@ QUEUE_SHARE = 0.06
 """Samples that reviewers are asked about in one round, as a share of all images."""
 
 ONE_RANK = {"config": {"ranks": 1}}
-"""For scoring and the arms of a comparison: on two cores one process is quicker than two ranks, with equal gradients."""
+"""For scoring and comparisons: on two cores one process is quicker than two ranks, with equal gradients."""
 
 MOST_REASONS = 4
 """Of the gate's, on the terminal."""
