@@ -18,7 +18,7 @@ from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.storage.project import FILE, Project
+from sevenfold.storage.project import Project, section
 from sevenfold.storage.records import Version
 
 if TYPE_CHECKING:
@@ -141,20 +141,10 @@ def run_gate(
 
 
 def policy_of(project: Project) -> GatePolicy:
-    """The [gate] table of sevenfold.toml. Raises SevenfoldError for a key or value that does not fit."""
-    from pydantic import ValidationError
-
+    """The [gate] table of sevenfold.toml."""
     from sevenfold.training.gate import GatePolicy
 
-    try:
-        return GatePolicy(**project.gate)
-    except ValidationError as e:
-        first = e.errors()[0]
-        raise SevenfoldError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-            where=f"{project.folder / FILE}, [gate]",
-            expected=f"the keys {', '.join(GatePolicy.model_fields)}",
-        ) from None
+    return section(project, "gate", GatePolicy)
 
 
 def outcomes(lake: Lake, name: str) -> list[Outcome]:

@@ -7,7 +7,7 @@ import dagster as dg
 
 from sevenfold.assets.checks import as_results, specs
 from sevenfold.assets.inbox import batches, entry
-from sevenfold.assets.judging import judge_batch
+from sevenfold.assets.judging import docs_of, judge_batch
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.project import Project
 
@@ -37,6 +37,7 @@ def landing(
     verdicts = judge_batch(lake, project, batch.batch)
     reasons = dg.MetadataValue.json(batch.reasons)
     metadata: dict[str, Any] = {**batch.counts, "new": new, "digest": batch.digest, "rejects by reason": reasons}
+    metadata["data docs"] = dg.MetadataValue.path(docs_of(project, batch.batch) / "index.html")
     yield dg.MaterializeResult(metadata=metadata)
     yield from as_results("landing", ADMISSION, verdicts)
 

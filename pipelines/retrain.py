@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-from pydantic import ValidationError
 
 from sevenfold.pipelines.policy import DriftWindow, RetrainDecision, RetrainPolicy, RetrainState, decide
 from sevenfold.quality.verdict import from_table
-from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
-from sevenfold.storage.project import FILE, Project
+from sevenfold.storage.project import Project, section
 from sevenfold.training import registry
 
 JOB = "round"
@@ -58,20 +56,7 @@ def propose(
     """Gather and decide: what the retrain sensor does at each tick, and the demo once."""
     runs = list(instance.get_runs(filters=dg.RunsFilter(job_name=JOB), limit=100))
     state = gather(lake, project, runs, time.time() if now is None else now, harm)
-    return decide(state, policy_of(project))
-
-
-def policy_of(project: Project) -> RetrainPolicy:
-    """The [retrain] table of sevenfold.toml. Raises SevenfoldError for a key or value that does not fit."""
-    try:
-        return RetrainPolicy(**project.retrain)
-    except ValidationError as e:
-        first = e.errors()[0]
-        raise SevenfoldError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-            where=f"{project.folder / FILE}, [retrain]",
-            expected=f"the keys {', '.join(RetrainPolicy.model_fields)}",
-        ) from None
+    return decide(state, section(project, "retrain", RetrainPolicy))
 
 
 def round_config(branch: str = "main", replay: bool = True, **model: Any) -> dict[str, Any]:

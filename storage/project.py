@@ -6,7 +6,7 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,6 +14,7 @@ from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import SHARD_BYTES, Lake
 
 FILE = "sevenfold.toml"
+Table = TypeVar("Table", bound=BaseModel)
 
 
 class Project(BaseModel):
@@ -54,6 +55,19 @@ class Project(BaseModel):
     def create_lake(self) -> Lake:
         """The project's lake, made if absent."""
         return Lake.create(self.path("lake"), shard_bytes=self.shard_bytes)
+
+
+def section(project: Project, name: str, kind: type[Table]) -> Table:
+    """A table of the settings ([gate], [retrain]) as its own model; SevenfoldError for a wrong key or value."""
+    try:
+        return kind(**getattr(project, name))
+    except ValidationError as e:
+        first = e.errors()[0]
+        raise SevenfoldError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            where=f"{project.folder / FILE}, [{name}]",
+            expected=f"the keys {', '.join(kind.model_fields)}",
+        ) from None
 
 
 def load(file: Path) -> Project:

@@ -18,22 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.index import QUEUE
 from sevenfold.training import draw
 from sevenfold.training.label_errors import LabelErrorEstimate, LabelErrors, fit_label_errors
-
-QUEUE_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("kind", pa.string()),
-        ("rank", pa.int32()),
-        ("score", pa.float64()),
-        ("inclusion_probability", pa.float64()),
-        ("label", pa.string()),
-        ("suggestion", pa.string()),
-        ("content_id", pa.string()),
-        ("producer", pa.string()),
-    ]
-)
 
 
 def estimate_label_errors(
@@ -139,7 +126,7 @@ def hard_queue(
     rows = _pool(predictions, samples, exclude_ids)
     ids, count = rows["id"].to_pylist(), rows.num_rows
     if count == 0 or size <= 0:
-        return QUEUE_SCHEMA.empty_table()
+        return QUEUE.empty_table()
     size = min(size, count)
     uncertainty = 1.0 - rows["margin"].to_numpy()
     hashed = draw.keys(ids, seed, "hard")
@@ -298,5 +285,5 @@ def _queue(
             "content_id": rows["content_id"],
             "producer": pa.array([producer] * rows.num_rows, pa.string()),
         },
-        schema=QUEUE_SCHEMA,
+        schema=QUEUE,
     )

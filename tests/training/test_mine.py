@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training import draw
 from sevenfold.training.label_errors import fit_label_errors
-from sevenfold.training.mine import QUEUE_SCHEMA, estimate_label_errors, hard_queue, random_queue, suspected_labels
+from sevenfold.training.mine import QUEUE, estimate_label_errors, hard_queue, random_queue, suspected_labels
 
 CLASSES = ("cat", "dog", "frog", "ship")
 
@@ -129,7 +129,7 @@ def test_suspects_come_ranked_with_suggestions_and_a_control_that_was_not_suspec
     probs, label, _ = world()
     table = predictions(probs, label)
     queue = suspected_labels(table, samples(table, "train"), CLASSES, producer="run-1", random_share=0.2)
-    assert queue.schema == QUEUE_SCHEMA
+    assert queue.schema == QUEUE
     rows = queue.to_pylist()
     suspects = [r for r in rows if r["kind"] == "suspected_label"]
     control = [r for r in rows if r["kind"] == "random"]
@@ -207,7 +207,7 @@ def test_a_queue_has_the_size_asked_for_and_real_probabilities(
 ) -> None:
     table, known = pool(n)
     queue = hard_queue(table, known, size, producer="r", seed=seed, random_share=share, balance=balance)
-    assert queue.schema == QUEUE_SCHEMA and queue.num_rows == min(n, size)
+    assert queue.schema == QUEUE and queue.num_rows == min(n, size)
     assert len(set(queue["id"].to_pylist())) == queue.num_rows
     p = queue["inclusion_probability"].to_numpy()
     assert (p > 0).all() and (p <= 1).all() and (p >= share * min(size, n) / n - 1e-9).all()
