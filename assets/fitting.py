@@ -58,10 +58,7 @@ def from_champion(
     if model is None:
         raise SevenfoldError(f"{project.model} has no champion to continue from", do="promote a model first")
     train = _trained_on(lake.samples_of(config.content_id or ""))
-    old = _trained_on(lake.samples_of(model.content_id))
-    place = pc.index_in(train["id"], value_set=old["id"].combine_chunks())
-    same = pc.equal(pc.take(old["label"], place), train["label"])
-    new = train["id"].filter(pc.invert(pc.fill_null(same, False))).to_pylist()
+    new = new_to(lake, model, train)
     if not new:
         raise SevenfoldError(
             f"{config.ref} holds no training sample that {model.ref} has not learned", do="review a queue and commit"
@@ -72,6 +69,15 @@ def from_champion(
     files.create(path, canonical_json(ids))
     changed = config.changed(init_from=str(run_folder(lake, model.run_id)), select_ids=str(path))
     return changed, {"new": len(new), "replayed": len(replayed)}
+
+
+def new_to(lake: Lake, model: Model, samples: pa.Table) -> list[str]:
+    """The ids among labelled training samples that the model's version lacked, or held under another label or none."""
+    train = _trained_on(samples)
+    old = _trained_on(lake.samples_of(model.content_id))
+    place = pc.index_in(train["id"], value_set=old["id"].combine_chunks())
+    same = pc.equal(pc.take(old["label"], place), train["label"])
+    return train["id"].filter(pc.invert(pc.fill_null(same, False))).to_pylist()
 
 
 def register(

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from sevenfold.assets import fitting
 from sevenfold.pipelines.policy import DriftWindow, RetrainDecision, RetrainPolicy, RetrainState, decide
 from sevenfold.quality.verdict import from_table
 from sevenfold.storage.lake import Lake
@@ -57,6 +58,22 @@ def propose(
     runs = list(instance.get_runs(filters=dg.RunsFilter(job_name=JOB), limit=100))
     state = gather(lake, project, runs, time.time() if now is None else now, harm)
     return decide(state, section(project, "retrain", RetrainPolicy))
+
+
+def to_learn(lake: Lake, project: Project) -> int:
+    """Labels that a retrain would learn from: new on main, in admitted batches, or reviewed and not committed yet.
+
+    Without any, people must label first: then a survey (commit, score, mine) is what helps, not a training run.
+    """
+    champion = registry.resolve(lake, f"{project.model}@champion")
+    here = lake.version(project.dataset)
+    count = len(fitting.new_to(lake, champion, lake.samples_of(here.content_id)))
+    there = {b["batch"] for b in lake.manifest(here.content_id).batches}
+    for batch in lake.batches(project.dataset):
+        if batch.status == "admitted" and batch.batch not in there:
+            splits = lake.batch_rows(project.dataset, batch.batch)["split"].to_pylist()
+            count += splits.count("train")  # a sample without a label is in the pool
+    return count + sum(r.rows for r in lake.pending_reviews(project.dataset))
 
 
 def round_config(branch: str = "main", replay: bool = True, **model: Any) -> dict[str, Any]:

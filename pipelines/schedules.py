@@ -3,11 +3,17 @@
 import dagster as dg
 
 from sevenfold.pipelines.jobs import check
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.project import Project
 
-nightly_check = dg.ScheduleDefinition(
-    name="nightly_check",
-    job=check,
-    cron_schedule="0 3 * * *",
-    description="Judge the newest version every night: freshness and drift change without a commit.",
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-)
+
+@dg.schedule(job=check, cron_schedule="0 3 * * *", default_status=dg.DefaultScheduleStatus.RUNNING)
+def nightly_check(
+    context: dg.ScheduleEvaluationContext, project: dg.ResourceParam[Project]
+) -> dg.RunRequest | dg.SkipReason:
+    """Judge the newest version every night: freshness and backlog change without a commit."""
+    try:
+        version = project.open_lake().version(project.dataset)
+    except SevenfoldError as e:
+        return dg.SkipReason(f"there is nothing to judge yet: {e.found}")
+    return dg.RunRequest(tags={"sevenfold/version": version.name})

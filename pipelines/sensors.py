@@ -26,11 +26,14 @@ def landing_sensor(
     )
 
 
-@dg.sensor(job=jobs.round_, minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING)
+@dg.sensor(jobs=[jobs.round_, jobs.survey], minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING)
 def retrain_sensor(
     context: dg.SensorEvaluationContext, project: dg.ResourceParam[Project]
 ) -> dg.RunRequest | dg.SkipReason:
-    """Ask the retrain policy; its reasons are the skip message, its run key makes a second start impossible."""
+    """Ask the retrain policy; its reasons are the skip message, its run key makes a second start impossible.
+
+    With nothing new to learn from, the new data is surveyed instead, so that people find its queues waiting.
+    """
     try:
         lake = project.open_lake()
         decision = retrain.propose(lake, project, context.instance)
@@ -38,7 +41,12 @@ def retrain_sensor(
         return dg.SkipReason(f"there is nothing to retrain yet: {e.found}")
     if not decision.retrain:
         return dg.SkipReason(" ".join(decision.reasons))
-    return dg.RunRequest(run_key=decision.run_key, run_config=retrain.round_config(), tags={"sevenfold/why": "policy"})
+    tags = {"sevenfold/why": " ".join(decision.triggers)}
+    if not retrain.to_learn(lake, project):
+        return dg.RunRequest(run_key=f"survey-{decision.run_key}", job_name=jobs.survey.name, tags=tags)
+    return dg.RunRequest(
+        run_key=decision.run_key, job_name=jobs.round_.name, run_config=retrain.round_config(), tags=tags
+    )
 
 
 @dg.sensor(minimum_interval_seconds=30, default_status=dg.DefaultSensorStatus.RUNNING)

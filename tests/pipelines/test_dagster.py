@@ -8,12 +8,16 @@ from pathlib import Path
 
 import dagster as dg
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from PIL import Image
+from safetensors.numpy import save
 
-from sevenfold.pipelines import home, sensors
+from sevenfold.pipelines import home, schedules, sensors
 from sevenfold.pipelines.definitions import build
 from sevenfold.storage.project import Project, load
+from sevenfold.training import aliases, registry
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -32,13 +36,16 @@ def instance(project: Project) -> dg.DagsterInstance:
     return dg.DagsterInstance.from_config(str(home.prepare(project)))
 
 
-def landing(project: Project, batch: str, *, broken: int = 0, start: int = 0) -> None:
+def landing(
+    project: Project, batch: str, *, broken: int = 0, start: int = 0, scale: float = 1.0, split: str = "train"
+) -> None:
     """60 noise images in two classes; `broken` more files are no images. Old enough to count as settled."""
     for i in range(start, start + 60):
-        path = project.path("inbox") / batch / "train" / ("cat" if i % 2 else "dog") / f"{i}.png"
+        path = project.path("inbox") / batch / split / ("cat" if i % 2 else "dog") / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         out = io.BytesIO()
-        Image.fromarray(np.random.Generator(np.random.PCG64(i)).integers(0, 256, (16, 16), np.uint8)).save(out, "PNG")
+        noise = np.random.Generator(np.random.PCG64(i)).integers(0, 256, (16, 16), np.uint8)
+        Image.fromarray((noise * scale).astype(np.uint8)).save(out, "PNG")
         path.write_bytes(out.getvalue())
     for i in range(broken):
         (project.path("inbox") / batch / "train" / "cat" / f"broken-{i}.png").write_bytes(b"<html>")
@@ -125,6 +132,56 @@ def test_retrain_waits_for_a_champion(project: Project, instance: dg.DagsterInst
     result = sensors.retrain_sensor(context)
     assert isinstance(result, dg.SkipReason)
     assert "nothing to retrain yet" in (result.skip_message or "")
+
+
+def test_drift_asks_for_a_survey_first_and_for_a_retrain_once_people_have_labelled(
+    project: Project, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    landing(project, "first")
+    assert land(project, instance, "first").success
+    lake = project.open_lake()
+    version, _ = lake.commit("tiny", message="first")
+    (tmp_path / "weights").write_bytes(save({"w": np.zeros(2, np.float32)}))
+    model = registry.register(
+        lake, project.model, run_id="run-1", weights=tmp_path / "weights", dataset="tiny", version=version.name,
+        content_id=version.content_id, classes=("cat", "dog"), config={},
+    )  # fmt: skip
+    aliases.set_alias(lake, project.model, "champion", model.number, expected=None)
+
+    def tick() -> dg.RunRequest | dg.SkipReason:
+        context = dg.build_sensor_context(instance=instance, resources={"project": project})
+        return sensors.retrain_sensor(context)  # type: ignore[return-value]
+
+    landing(project, "dark-1", start=100, scale=0.2, split="pool")
+    assert land(project, instance, "dark-1").success
+    assert isinstance(tick(), dg.SkipReason)  # one drifted window is not two
+    landing(project, "dark-2", start=200, scale=0.2, split="pool")
+    assert land(project, instance, "dark-2").success
+    asked = tick()
+    assert isinstance(asked, dg.RunRequest)
+    assert (asked.job_name, asked.run_key) == ("survey", "survey-retrain-v2-1")
+
+    second, _ = lake.commit("tiny", message="second")
+    pooled = lake.samples("tiny").filter(pc.field("split") == "pool")["id"].to_pylist()[:5]
+    decided = pa.table({"id": pooled, "label": ["cat"] * 5, "split": ["train"] * 5})
+    lake.add_review("tiny", "people", decided, reviewer="ada")
+    asked = tick()
+    assert isinstance(asked, dg.RunRequest)
+    assert (asked.job_name, asked.run_key, second.name) == ("round", "retrain-v2-1", "v2")
+    run_config = build(project).resolve_job_def("round")
+    assert dg.validate_run_config(run_config, asked.run_config)
+
+
+def test_the_nightly_check_waits_for_a_version(project: Project, instance: dg.DagsterInstance) -> None:
+    def tick() -> object:
+        context = dg.build_schedule_context(instance=instance, resources={"project": project})
+        return schedules.nightly_check(context)
+
+    assert isinstance(tick(), dg.SkipReason)
+    landing(project, "first")
+    assert land(project, instance, "first").success
+    project.open_lake().commit("tiny", message="first")
+    assert isinstance(tick(), dg.RunRequest)
 
 
 def test_versions_of_the_command_line_are_observed_once(project: Project, instance: dg.DagsterInstance) -> None:
