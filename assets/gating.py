@@ -82,6 +82,13 @@ def compare(
         said = recorded[-1].reasons if recorded else (f"{model.ref} is the {against} already.",)
         return Outcome(model.ref, champion.ref, against, version.name, True, said, (), True, time=clock())
     samples = lake.samples_of(version.content_id)
+    if not pc.any(pc.and_(pc.equal(samples["split"], "test"), pc.is_valid(samples["label"]))).as_py():
+        raise SevenfoldError(
+            f"{version.name} has no labelled sample in its test split",
+            where=project.dataset,
+            expected="held-out samples to judge the model on",
+            do="land some: a top folder named test, or more pictures (a tenth of them is held out)",
+        )
     tested = {
         m.ref: held_out(predictions_of(lake, m, version, report), samples) for m in (model, champion) if m is not None
     }

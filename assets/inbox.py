@@ -37,5 +37,8 @@ def entry(project: Project, batch: str) -> Path:
 
 def settled(path: Path, seconds: float, now: float | None = None) -> bool:
     """Whether nothing in the entry has changed for `seconds`: a folder that is still being copied is left alone."""
-    newest = max((p.stat().st_mtime for p in (path, *path.rglob("*"))), default=0.0)
+    try:
+        newest = max(p.lstat().st_mtime for p in (path, *path.rglob("*")))  # a link to nothing has a time too
+    except FileNotFoundError:  # it went while it was looked at
+        return False
     return (time.time() if now is None else now) - newest >= seconds

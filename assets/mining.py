@@ -79,7 +79,7 @@ def queue_names(lake: Lake, project: Project, version: Version | None = None) ->
 def _scored(lake: Lake, project: Project, ref: str, producer: str | None) -> tuple[Version, str, pa.Table]:
     version = lake.version(project.dataset, ref)
     found = scored(lake, version, producer)
-    if found is None:
+    if found is None or not pc.any(pc.greater_equal(found[1]["fold"], 0)).as_py():  # a training run scores no fold
         raise SevenfoldError(
             f"no run has scored {version.name}",
             where=str(lake.root / "predictions"),

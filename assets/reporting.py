@@ -10,6 +10,7 @@ from typing import Any
 
 from sevenfold.assets import picturing
 from sevenfold.assets.gating import Outcome, outcomes
+from sevenfold.assets.mining import SUSPECTED, queue_names
 from sevenfold.assets.runs import arms_of, compare_arms, results_of, run_folder
 from sevenfold.assets.tracing import ancestors, lineage
 from sevenfold.quality.report import (
@@ -67,7 +68,7 @@ def build_report(
         steps=tuple(s for v in shown for s in _steps(lake, v))[-4:],
         gate=_gate(lake, project),
         lineage=lineage(lake, project, version),
-        commands=_commands(version),
+        commands=_commands(lake, project, line),
         findings_at=str(Path("checks") / project.dataset / version.name / "*.parquet"),
     )
     report(2, 4, "collecting pictures")
@@ -198,10 +199,12 @@ def _summary(lake: Lake, page: Report, version: Version) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _commands(version: Version) -> tuple[Command, ...]:
+def _commands(lake: Lake, project: Project, line: list[Version]) -> tuple[Command, ...]:
+    mined = [v for v in line if f"{SUSPECTED}-{v.name}" in queue_names(lake, project, v)]
+    queue = f"sevenfold review {SUSPECTED}-{mined[-1].name} --export todo.csv --images todo/" if mined else ""
     return (
-        Command(f"sevenfold show {version.name}", "what the version is made of"),
-        Command(f"sevenfold review suspected-{version.name} --export todo.csv --images todo/", "labels to look at"),
+        Command(f"sevenfold show {line[-1].name}", "what the version is made of"),
+        *([Command(queue, "labels to look at")] if queue else []),
         Command('sevenfold query "select reason, count(*) from quarantine group by 1"', "why inputs were set aside"),
         Command("sevenfold ui", "every run and check in Dagster"),
     )

@@ -134,7 +134,7 @@ def read_decisions(path: Path) -> list[Decision]:
         raise SevenfoldError("there is no such file", where=str(path), expected="a CSV of decisions") from None
     except UnicodeDecodeError:
         raise SevenfoldError("this is no UTF-8 text", where=str(path), do="save the sheet as CSV (UTF-8)") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     names = {(name or "").strip().lower(): name for name in reader.fieldnames or []}
     if "id" not in names or not {"label", "exclude"} & names.keys():
         raise SevenfoldError(
@@ -143,9 +143,15 @@ def read_decisions(path: Path) -> list[Decision]:
             expected="id and label (or exclude, or both), separated by commas",
             do="start from `sevenfold review QUEUE --export FILE`",
         )
+    try:
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as e:  # an open quote would swallow the decisions below it
+        raise SevenfoldError(
+            f"this is no CSV ({e})", where=f"{path}, line {reader.line_num}", do="close or double the quotes"
+        ) from None
     decisions = []
-    for row in reader:
-        where = f"{path}, line {reader.line_num}"
+    for number, row in rows:
+        where = f"{path}, line {number}"
         cell = {key: (row.get(name) or "").strip() for key, name in names.items()}
         excluded = cell.get("exclude", "").lower()
         if excluded not in _YES | _NO:
@@ -168,9 +174,9 @@ def exclude_twins(pairs: pa.Table) -> list[Decision]:
     return [Decision(i, exclude=True, reason=f"shows the picture of {kept[i][:12]}") for i in sorted(kept)]
 
 
-def export_queue(lake: Lake, name: str, queue: pa.Table, path: Path) -> int:
+def export_queue(lake: Lake, dataset: str, name: str, queue: pa.Table, path: Path) -> int:
     """Write a queue as a CSV for people (COLUMNS), in the order of rank; returns the number of rows."""
-    rows = _in_rank_order(lake, queue)
+    rows = _in_rank_order(lake, dataset, queue)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", newline="", encoding="utf-8") as f:
         writer = csv.DictWriter(f, COLUMNS)
@@ -186,9 +192,9 @@ def export_queue(lake: Lake, name: str, queue: pa.Table, path: Path) -> int:
     return len(rows)
 
 
-def export_images(lake: Lake, queue: pa.Table, folder: Path) -> int:
+def export_images(lake: Lake, dataset: str, queue: pa.Table, folder: Path) -> int:
     """Write a queue's pictures as `<rank>-<start of id>.<ext>`, so that they sort as the CSV does; returns how many."""
-    rows = [row for row in _in_rank_order(lake, queue) if row["shard"]]
+    rows = [row for row in _in_rank_order(lake, dataset, queue) if row["shard"]]
     if rows:
         folder.mkdir(parents=True, exist_ok=True)
         places = pa.Table.from_pylist([{k: row[k] for k in ("shard", "offset", "size")} for row in rows])
@@ -197,13 +203,22 @@ def export_images(lake: Lake, queue: pa.Table, folder: Path) -> int:
     return len(rows)
 
 
-def _in_rank_order(lake: Lake, queue: pa.Table) -> list[dict[str, Any]]:
+def queue_samples(lake: Lake, dataset: str, queue: pa.Table) -> pa.Table:
+    """The samples (index.SAMPLES) that a queue's rows are among: of the version it was mined from.
+
+    Proposed relabels come from a landing, before there is a version with them: theirs are main's.
+    """
+    content = queue["content_id"][0].as_py() if queue.num_rows else None
+    return lake.samples(dataset) if content is None else lake.samples_of(content)
+
+
+def _in_rank_order(lake: Lake, dataset: str, queue: pa.Table) -> list[dict[str, Any]]:
     """The queue's rows with what the version it was mined from says of them."""
     if not queue.num_rows:
         return []
     names = ["id", "path", "ext", "shard", "offset", "size"]
-    samples = lake.samples_of(queue["content_id"][0].as_py()).select(names)
-    return sorted(queue.join(samples, "id").to_pylist(), key=lambda row: row["rank"])
+    samples = queue_samples(lake, dataset, queue).select(names)
+    return sorted(queue.join(samples, "id").to_pylist(), key=lambda row: row["rank"] or 0)
 
 
 def _said(decision: Decision) -> str:

@@ -133,7 +133,15 @@ class _LazySource(Source):
     def read(self, path: str) -> bytes:
         """See Source.read."""
         if self._source is None:
-            self._source = open_source(Path(self._batch.source), self._batch.kind)
+            try:
+                self._source = open_source(Path(self._batch.source), self._batch.kind)
+            except SevenfoldError as e:
+                raise SevenfoldError(
+                    f"the source of the batch {self._batch.batch} cannot be opened: {e.found}",
+                    where=self._batch.source,
+                    expected="what was landed: its bytes enter the lake with the commit",
+                    do="put it back and commit again",
+                ) from None
         return self._source.read(path)
 
 
@@ -163,12 +171,14 @@ def commit(
     labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
     todo = plan(root, dataset, branch, labels)
     if todo.head is None and not todo.pending:
-        waiting = [b.batch for b in read_batches(root, dataset) if b.status == "landed"]
+        waiting = [b.batch for b in read_batches(root, dataset) if b.status in ("landed", "rejected")]
         raise SevenfoldError(
             f"{dataset} has no admitted batch to commit",
             where=str(root),
             expected="a batch that passed its checks",
-            do=f"run `sevenfold check {waiting[0]}`" if waiting else "run `sevenfold ingest` first",
+            do=f"run `sevenfold check {waiting[0]}`, mend what fails and check again"
+            if waiting
+            else "run `sevenfold ingest` first",
         )
     packed = pack_pending(root, todo, shard_bytes=shard_bytes, progress=progress)
     entries = [

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from sevenfold.storage.errors import SevenfoldError
 
@@ -89,8 +90,19 @@ def locked(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
+@contextmanager
+def writing(temporary: Path) -> Iterator[BinaryIO]:
+    """A temporary file to write, synced at the end; one that cannot be finished (a full disk) is removed."""
+    try:
+        with open(temporary, "xb") as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def _write_synced(path: Path, data: bytes) -> None:
-    with open(path, "xb") as f:
+    with writing(path) as f:
         f.write(data)
-        f.flush()
-        os.fsync(f.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -105,13 +104,11 @@ def write_parquet(path: Path, groups: Iterable[pa.Table], schema: pa.Schema, *, 
     temporary = files.temporary_beside(path)
     dictionary = [f.name for f in schema if f.name in _REPEATED]
     with (
-        open(temporary, "xb") as f,
+        files.writing(temporary) as f,
         pq.ParquetWriter(f, schema, compression="zstd", use_dictionary=dictionary) as writer,
     ):
         for group in groups:
             writer.write_table(group, row_group_size=max(1, group.num_rows))
-    with open(temporary, "rb") as written:
-        os.fsync(written.fileno())
     if overwrite:
         temporary.replace(path)
         files.fsync_folder(path.parent)

@@ -7,7 +7,6 @@ id order, so that the classes are mixed and any machine writes the same bytes.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -222,10 +221,8 @@ def _publish_shard(root: Path, pieces: list[bytes]) -> str:
     if path.exists():
         return digest
     temporary = files.temporary_beside(path)
-    with open(temporary, "xb") as f:
+    with files.writing(temporary) as f:
         f.writelines(pieces)
-        f.flush()
-        os.fsync(f.fileno())
     files.publish(temporary, path)
     return digest
 
@@ -234,12 +231,16 @@ def _known_again(root: Path, batch: Batch, old: pa.Table, known_labels: pa.Array
     """Known ids: same label (or none) is one more path of it, another label is a proposal for people to decide."""
     aliases = pq.read_table(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", schema=ALIASES)
     aliases = aliases.filter(pc.not_equal(aliases["reason"], _KNOWN))
-    again, proposals = [], []
+    again: list[dict[str, Any]] = []
+    proposals: list[dict[str, Any]] = []
     for row, label in zip(old.select(["id", "path", "label"]).to_pylist(), known_labels.to_pylist(), strict=True):
         if row["label"] is None or row["label"] == label:
             again.append({**row, "reason": _KNOWN})
         else:
-            proposals.append({"id": row["id"], "kind": "relabel", "label": label, "suggestion": row["label"]})
+            rank = len(proposals) + 1
+            proposals.append(
+                {"id": row["id"], "rank": rank, "kind": "relabel", "label": label, "suggestion": row["label"]}
+            )
     table = pa.concat_tables([aliases, pa.Table.from_pylist(again, schema=ALIASES)])
     write_parquet(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", [table], ALIASES, overwrite=True)
     path = root / "queues" / batch.dataset / f"relabels-{batch.batch}.parquet"

@@ -44,7 +44,8 @@ def run(root: Path, query: str, dataset: str | None = None) -> pa.Table:
         connection.execute(f"SET allowed_directories = [{_text(str(root))}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-        return connection.sql(query).to_arrow_table()
+        table = connection.sql(query).to_arrow_table()
+        return table.rename_columns(_distinct(table.column_names))
     except duckdb.Error as e:
         names = ", ".join(VIEWS)
         raise SevenfoldError(str(e).strip(), expected=f"SQL over the views {names}") from None
@@ -151,6 +152,18 @@ def _batch_rows(root: Path) -> list[dict[str, Any]]:
         for d in datasets
         for b in read_batches(root, d)
     ]  # fmt: skip
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names that all differ, so that rows as mappings lose no column: a, a_1, as DuckDB itself names them in a view."""
+    found: list[str] = []
+    for name in names:
+        new, number = name, 0
+        while new in found or (number and new in names):
+            number += 1
+            new = f"{name}_{number}"
+        found.append(new)
+    return found
 
 
 def _text(value: str) -> str:

@@ -185,12 +185,12 @@ class CsvSource(Source):
             yield from self._rows()
         except (UnicodeDecodeError, csv.Error) as e:
             raise SevenfoldError(
-                f"this is no CSV in UTF-8 ({e})", where=str(self.root), do="save it as UTF-8"
+                f"this is no CSV in UTF-8 ({e})", where=str(self.root), do="save it as UTF-8, its quotes in pairs"
             ) from None
 
     def _rows(self) -> Iterator[Input]:
         with open(self.root, newline="", encoding="utf-8-sig") as f:
-            reader = csv.DictReader(f)
+            reader = csv.DictReader(f, strict=True)
             columns = {(c or "").strip().lower(): c for c in reader.fieldnames or []}
             path_column = next((columns[c] for c in ("path", "file", "filename", "image") if c in columns), None)
             if path_column is None:

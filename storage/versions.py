@@ -100,6 +100,8 @@ def move_branch(root: Path, dataset: str, branch: str, expected: int | None, num
     Raises SevenfoldError when it points elsewhere.
     """
     path = _refs_folder(root, dataset, "branches") / f"{check_ref(branch, 'branch')}.json"
+    if expected is None and branch in read_refs(root, dataset, "tags"):
+        raise SevenfoldError(f"there is a tag {branch}", where=dataset, do="choose another name for the branch")
     old = None if expected is None else canonical_json({"version": expected})
     try:
         files.compare_and_swap(path, old, canonical_json({"version": number}))
@@ -118,6 +120,8 @@ def move_branch(root: Path, dataset: str, branch: str, expected: int | None, num
 def set_tag(root: Path, dataset: str, tag: str, number: int) -> None:
     """Create a tag; raises SevenfoldError when it exists and points elsewhere."""
     path = _refs_folder(root, dataset, "tags") / f"{check_ref(tag, 'tag')}.json"
+    if tag in read_refs(root, dataset, "branches"):
+        raise SevenfoldError(f"there is a branch {tag}", where=dataset, do="choose another name for the tag")
     if not files.create(path, canonical_json({"version": number})):
         there = json.loads(path.read_bytes())["version"]
         if there != number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -32,7 +32,7 @@ class HoldOut(BaseModel):
 class TrainConfig(BaseModel):
     """What to train, on what, and how."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # data
     dataset: str
@@ -50,7 +50,7 @@ class TrainConfig(BaseModel):
 
     # model
     model: str = Field("residual_cnn", description="residual_cnn or package.module:factory")
-    widths: tuple[int, ...] = Field((16, 32, 64), min_length=1)
+    widths: tuple[Annotated[int, Field(ge=1)], ...] = Field((16, 32, 64), min_length=1)
     norm: Literal["batch", "group"] = "batch"
     init_from: str | None = Field(None, description="a model.safetensors, or the folder of a run or model")
     init_digest: str | None = Field(None, description="digest of those weights; filled in when a run starts")

@@ -47,7 +47,7 @@ class LabelErrorEstimate:
     """How many of `n` labels are wrong: `errors` with a 95 % interval [`low`, `high`], in labels.
 
     `disagreements` is how many predictions differ from their label. `measurable` is false below 20 labels per class,
-    where the interval is [0, n].
+    and when the model is `weak`: it disagrees with most labels and can accuse none. Then the interval is [0, n].
     """
 
     n: int
@@ -57,7 +57,15 @@ class LabelErrorEstimate:
     disagreements: int
     measurable: bool
 
+    @property
+    def weak(self) -> bool:
+        """Whether the model is too poor to judge labels by."""
+        return self.disagreements > self.n / 2
+
     def __str__(self) -> str:
+        if self.weak:
+            agrees = 1 - self.disagreements / self.n
+            return f"not measurable: the model agrees with only {agrees:.0%} of the labels, too weak to accuse any"
         if not self.measurable:
             return f"not measurable on {self.n} labels (20 per class are needed)"
         share = f"{self.errors / self.n:.1%} (95 % interval {self.low / self.n:.1%} to {self.high / self.n:.1%})"
@@ -99,7 +107,7 @@ def fit_label_errors(probs: np.ndarray, labels: np.ndarray, ids: Sequence[str]) 
     other = joint.sum(axis=1) - right
     wrong = other / (other + right)
     errors = float(wrong.sum())
-    if n < 20 * classes:
+    if n < 20 * classes or disagreements > n / 2:
         estimate = LabelErrorEstimate(n, errors, 0.0, float(n), disagreements, False)
     else:
         variance = (

@@ -47,11 +47,12 @@ def suspected_labels(
 ) -> pa.Table:
     """The labels that look wrong, likeliest first, cut where the estimated number of errors is reached.
 
-    `score` is P(label wrong) under the fitted noise model and the cut is the estimated number of errors, rounded:
-    at that cut expected precision equals expected recall, so neither the too early cut of confident learning nor the
-    too late one of argmax-differs is made. Rows of kind `suspected_label` (inclusion probability 1, `suggestion` = the
-    predicted class) are followed by a control of kind `random`: `random_share` times as many, at least one, drawn
-    evenly from the labels *not* suspected (no suggestion), so that what the ranking misses can be measured.
+    `score` is P(label wrong) under the fitted noise model and the cut is the estimated number of errors, rounded: at
+    that cut expected precision equals expected recall, so neither the too early cut of confident learning nor the too
+    late one of argmax-differs is made. A model that disagrees with most labels accuses none. Rows of kind
+    `suspected_label` (inclusion probability 1, `suggestion` = the predicted class) are followed by a control of kind
+    `random`: `random_share` times as many, at least one, drawn evenly from the labels *not* suspected (no
+    suggestion), so that what the ranking misses can be measured.
 
     Parameters
     ----------
@@ -71,7 +72,8 @@ def suspected_labels(
     ids = rows["id"].to_pylist()
     order = np.lexsort((np.asarray(ids, dtype=object), -judged.log_odds))
     differs = np.asarray(rows["predicted"].to_pylist(), dtype=object) != np.asarray(rows["label"].to_pylist(), object)
-    cut = round(judged.estimate.errors) if limit is None else min(round(judged.estimate.errors), limit)
+    cut = 0 if judged.estimate.weak else round(judged.estimate.errors)
+    cut = cut if limit is None else min(cut, limit)
     chosen = order[differs[order]][: max(cut, 0)]
     others = np.setdiff1d(np.arange(len(ids)), chosen)
     size = min(len(others), max(1, round(random_share * len(chosen)))) if random_share > 0 else 0

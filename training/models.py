@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -50,17 +51,49 @@ def build_model(
         )
     try:
         make = getattr(_import_from_here(module), factory)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise SevenfoldError(
             f"{name!r} cannot be imported: {error}",
             where="model",
             expected="package.module:factory, importable from the current folder",
             do="check the spelling, or set PYTHONPATH",
         ) from error
-    model = make(num_classes=num_classes, channels=channels, size=size)
-    if not isinstance(model, nn.Module):
-        raise SevenfoldError(f"the factory returned {type(model).__name__}", where=name, expected="a torch.nn.Module")
+    try:
+        model = make(num_classes=num_classes, channels=channels, size=size)
+        if not isinstance(model, nn.Module):
+            raise SevenfoldError(
+                f"the factory returned {type(model).__name__}", where=name, expected="a torch.nn.Module"
+            )
+        _try(name, model, num_classes, channels, size)
+    except SevenfoldError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if f.filename == getattr(sys.modules.get(module), "__file__", None)]
+        last = (own or frames)[-1]  # the line of the model, rather than torch's, that fails
+        raise SevenfoldError(
+            f"the model failed with {type(error).__name__}: {error}",
+            where=f"{name}, at {last.filename}, line {last.lineno}",
+            expected=f"logits [b, {num_classes}] from images [b, {channels}, {size}, {size}]",
+            do="mend the model; nothing was trained",
+        ) from error
     return globalise(model)
+
+
+def _try(name: str, model: nn.Module, num_classes: int, channels: int, size: int) -> None:
+    """One pass over two blank images: a model of the wrong shape says so before anything is trained."""
+    training = model.training
+    with torch.no_grad():
+        logits = model.eval()(torch.zeros(2, channels, size, size))
+    model.train(training)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise SevenfoldError("the model has no parameter to train", where=name, expected="a torch.nn.Module with some")
+    found = list(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if found != [2, num_classes]:
+        raise SevenfoldError(
+            f"two images make {found}", where=name, expected=f"logits [2, {num_classes}]: one number per class",
+            do="let the last layer return num_classes numbers per image",
+        )  # fmt: skip
 
 
 def to_input(

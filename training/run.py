@@ -24,7 +24,10 @@ def code_digest(model: str) -> str:
     if ":" in model:
         import importlib.util
 
-        spec = importlib.util.find_spec(model.partition(":")[0])
+        try:
+            spec = importlib.util.find_spec(model.partition(":")[0])
+        except (ImportError, ValueError):  # build_model says what is wrong with it
+            spec = None
         if spec is not None and spec.origin and Path(spec.origin).exists():
             sources["model"] = digest_bytes(Path(spec.origin).read_bytes())
     return digest_json(sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -80,6 +81,7 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
             fetched = perf_counter()
             lr = learning_rate(state.step, total, config.lr, config.warmup)
             done = learner.step(batch, sampler.positions(), sampler.epoch, state.step, lr)
+            _must_be_finite(done["loss_sum"], f"the training loss at step {state.step + 1} of {total}", config)
             now = perf_counter()
             log.add(
                 epoch=sampler.epoch, step=state.step, data=fetched - mark + done["augment"], forward=done["forward"],
@@ -90,7 +92,9 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
             state.count(done, fetched - mark + done["augment"], now - mark, batch)
             ended = sampler.consumed == 0 or state.step == total
             if ended:
-                state.end_epoch(_evaluate(task, "val", learner, place))
+                val = _evaluate(task, "val", learner, place)
+                _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
+                state.end_epoch(val)
             if ended or (config.checkpoint_every and state.step % config.checkpoint_every == 0):
                 _save(folder, learner, sampler, state, log, place)
             progress(state.step, total, f"training {run}, epoch {len(state.history) + (not ended)}")
@@ -151,6 +155,15 @@ class _State:
             "samples_per_second": samples / self.seconds if self.seconds else None,
             "idle_share": self.idle / self.seconds if self.seconds else None,
         }
+
+
+def _must_be_finite(loss: float, what: str, config: TrainConfig) -> None:
+    if not math.isfinite(loss):
+        raise SevenfoldError(
+            f"{what} is {loss}: the training has diverged",
+            where=f"lr {config.lr:g}, {config.model}",
+            do="lower lr (--lr), or look for a division or a logarithm of zero in the model",
+        )
 
 
 def _new_model(task: Task, seed: int) -> torch.nn.Module:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from sevenfold.pipelines.cli import data, judge, learn, present, review, versions
-from sevenfold.pipelines.cli.codes import OK, report
+from sevenfold.pipelines.cli.codes import INTERRUPTED, OK, report
 from sevenfold.pipelines.cli.console import example
 from sevenfold.pipelines.cli.session import Session
 
@@ -30,6 +30,8 @@ class Commands(TyperGroup):
         try:
             result = super().main(args=words, standalone_mode=False, **extra)
             code = result if isinstance(result, int) else OK
+            if code == INTERRUPTED:  # the parser makes this of Ctrl-C, without a word
+                report(KeyboardInterrupt(), debug=False)
         except SystemExit:
             raise
         except BaseException as error:

@@ -12,6 +12,9 @@ from sevenfold.storage.errors import SevenfoldError
 OK, FAILED, WARNED, BROKEN = 0, 1, 2, 3
 """Fine; a check failed or the gate refused; a warning under --strict; a usage error or a crash."""
 
+INTERRUPTED = 130
+"""Ctrl-C, as shells count it."""
+
 UsageProblem: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 """What the parser raises. It exits 2 by itself, which here means a warning."""
 
@@ -20,7 +23,7 @@ def report(error: BaseException, *, debug: bool) -> int:
     """Print an exception for a person and return the exit code."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         _say("interrupted; what was written stays whole, run the command again to go on")
-        return 130
+        return INTERRUPTED
     if debug and not isinstance(error, UsageProblem):
         traceback.print_exception(error)
     elif isinstance(error, SevenfoldError):
@@ -29,6 +32,8 @@ def report(error: BaseException, *, debug: bool) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "sevenfold"
         _say(error.format_message(), do=f"see `{path} --help`")  # type: ignore[attr-defined]
+    elif isinstance(error, OSError) and error.strerror:  # the machine's doing: a full disk, no right to write
+        _say(error.strerror, where=str(error.filename or ""), do="see to it and run the command again")
     else:
         _say(
             f"unexpected {type(error).__name__}: {' '.join(str(error).split()) or 'no message'}; "

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +51,16 @@ def say(text: str = "", style: str | None = None) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, keys in the order given."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """One JSON document on stdout, keys in the order given. NaN and infinities, which JSON lacks, are null."""
+    print(json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def print_table(
@@ -66,7 +75,7 @@ def print_table(
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(c[0], style=c[1]) if isinstance(c, tuple) else Text(_cell(c)) for c in row))
+        table.add_row(*(Text(c[0], style=c[1]) if type(c) is tuple else Text(_cell(c)) for c in row))
     stdout().print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +42,7 @@ def init(
     for name, new in made.items():
         say(f"{'wrote' if new else 'kept '} {folder / name}")
     say(f"lake  {lake.root}, dataset {project.dataset}")
-    here = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    here = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     say(f"next: {here}sevenfold ingest <a folder of class folders, a zip of them, a CSV, or idx files>")
 
 

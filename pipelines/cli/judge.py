@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sevenfold.pipelines.cli.codes import FAILED, OK
-from sevenfold.pipelines.cli.console import MARKS, example, print_json, print_table, progress, say
+from sevenfold.pipelines.cli.console import MARKS, example, print_json, print_table, progress, say, stdout
 from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
@@ -60,6 +60,10 @@ def check(
     raise typer.Exit(code)
 
 
+WIDE = 140
+"""Columns of the terminal below which the table of verdicts leaves out what the messages under it say again."""
+
+
 def show_verdicts(title: str, verdicts: list[Verdict]) -> None:
     """A table by V, then what did not pass, in plain words with its remedy."""
     rows, last = [], ""
@@ -73,10 +77,10 @@ def show_verdicts(title: str, verdicts: list[Verdict]) -> None:
             ]
         )  # fmt: skip
         last = v.v
-    print_table(
-        ["V", "check", "result", "value", "95 % interval", "of what", "findings"],
-        rows, title=title, right=["value", "findings"],
-    )  # fmt: skip
+    columns = ["V", "check", "result", "value", "95 % interval", "of what", "findings"]
+    if stdout().width < WIDE:  # a narrow terminal would cut every cell to pieces
+        columns, rows = [*columns[:4], columns[6]], [[*row[:4], row[6]] for row in rows]
+    print_table(columns, rows, title=title, right=["value", "findings"])
     for v in verdicts:
         if v.result in ("warn", "fail"):
             say(f"{v.result.upper()} {v.v}.{v.check}{' (blocking)' if v.blocking and v.result == 'fail' else ''}",
@@ -177,6 +181,11 @@ def _show_gate(outcome: Outcome, json: bool) -> None:
         print_json({**vars(outcome), "reasons": list(outcome.reasons), "slices": list(outcome.slices)})
         return
     against = outcome.champion or f"no {outcome.alias} yet"
+    if outcome.challenger == outcome.champion:
+        say(f"{outcome.challenger} is the {outcome.alias} already; it got there because:", "green")
+        for reason in outcome.reasons:
+            say(f"  - {reason}")
+        return
     say(f"{outcome.challenger} against {against}, on the test split of {outcome.version}", "bold")
     rows = [
         [

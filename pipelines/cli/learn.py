@@ -38,7 +38,7 @@ def train(
 ) -> None:
     """Train on a version from its shards and register the model. A killed run continues; a finished one is adopted.
 
-    Defaults are the [train] table of sevenfold.toml. Your own factory is called with num_classes, channels and size.
+    Defaults are the table `train` of sevenfold.toml. Your own factory is called with num_classes, channels and size.
     """
     from sevenfold.assets import fitting
     from sevenfold.training.launch import launch

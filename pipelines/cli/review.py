@@ -41,8 +41,12 @@ def mine(
         print_json({"producer": producer, "label_errors": errors, "queues": listed})
         return
     say(f"by {producer}: {estimate}")
-    path_of = _paths(at, at.lake.version(at.dataset, ref).content_id)
+    path_of = _paths(at.lake.samples(at.dataset, ref))
     for name, table in queues.items():
+        if not table.num_rows:
+            why = "no label looks wrong" if name.startswith("suspected") else "the pool has no unlabelled sample"
+            say(f"{name}: empty, {why}")
+            continue
         kinds = ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in _kinds(table).items())
         rows = table.slice(0, top).to_pylist()
         print_table(
@@ -51,8 +55,9 @@ def mine(
             title=f"{name}: {table.num_rows} rows{f' ({kinds})' if kinds else ''}",
             right=["rank", "score"],
         )
-    first = next(iter(queues))
-    say(f"next: sevenfold review {first} --export {first}.csv")
+    first = next((name for name, table in queues.items() if table.num_rows), None)
+    if first:
+        say(f"next: sevenfold review {first} --export {first}.csv")
 
 
 def review(
@@ -113,11 +118,13 @@ def _list(at: Session, json: bool) -> None:
 
 
 def _show(at: Session, queue: str, json: bool) -> None:
+    from sevenfold.assets.reviewing import queue_samples
+
     table = at.lake.queue(at.dataset, queue)
     if json:
         print_json(table.to_pylist())
         return
-    path_of = _paths(at, table["content_id"][0].as_py()) if table.num_rows else {}
+    path_of = _paths(queue_samples(at.lake, at.dataset, table)) if table.num_rows else {}
     rows = [
         [r["rank"], r["kind"], r["id"][:12], path_of.get(r["id"]), r["label"], r["suggestion"], r["score"]]
         for r in table.slice(0, 50).to_pylist()
@@ -132,8 +139,8 @@ def _export(at: Session, queue: str, path: Path, images: Path | None, json: bool
     from sevenfold.assets.reviewing import export_images, export_queue
 
     table = at.lake.queue(at.dataset, queue)
-    count = export_queue(at.lake, queue, table, path)
-    shown = export_images(at.lake, table, images) if images is not None else 0
+    count = export_queue(at.lake, at.dataset, queue, table, path)
+    shown = export_images(at.lake, at.dataset, table, images) if images is not None else 0
     if json:
         print_json({"queue": queue, "file": str(path), "rows": count, "images": shown})
         return
@@ -188,19 +195,24 @@ def _record(
     )
     counts = dict(reviewed.counts)
     queues = [queue] if queue else sorted({d.queue for d in decided if d.queue})
-    at.lake.add_review(at.dataset, title, reviewed.overlay, branch=branch, queues=queues, reviewer=who)
-    made = None
+    _, new = at.lake.add_review(at.dataset, title, reviewed.overlay, branch=branch, queues=queues, reviewer=who)
+    made, moved = None, False
     if commit:
         with progress("committing") as report:
-            made, _ = make(
+            made, moved = make(
                 at.lake, at.project, message=message or f"review {title} by {who}", branch=branch, progress=report,
                 provenance={"by": "sevenfold review"},
             )  # fmt: skip
     if json:
-        print_json({"review": title, "decisions": len(decided), "counts": counts, "version": made and made.name})
+        found = {"review": title, "decisions": len(decided), "counts": counts, "version": made and made.name}
+        print_json({**found, "new": new or moved})
         return
+    if not new:
+        say(f"the review {title} was recorded before, with the same decisions", "yellow")
     say(f"{len(decided):,} decisions by {who}: " + ", ".join(f"{n:,} {what}" for what, n in counts.items()))
-    if made:
+    if made and not moved:
+        say(f"nothing to commit: {branch} is at {made.name}, which holds it; to decide again give it another --name")
+    elif made:
         say(f"{made.name} on {branch}: {made.content_id[:12]}", "bold")
         say(f"next: sevenfold diff {version.name} {made.name}, sevenfold train {made.name}")
     else:
@@ -211,8 +223,7 @@ def _kinds(table: pa.Table) -> dict[str, int]:
     return {row["values"]: row["counts"] for row in table["kind"].value_counts().to_pylist()}
 
 
-def _paths(at: Session, content_id: str) -> dict[str, str]:
-    samples = at.lake.samples_of(content_id)
+def _paths(samples: pa.Table) -> dict[str, str]:
     return dict(zip(samples["id"].to_pylist(), samples["path"].to_pylist(), strict=True))
 
 

@@ -49,7 +49,7 @@ classes = [{listed}]
 # epochs = 4
 # lr = 0.3
 # batch_size = 128       # over all ranks
-# ranks = 2
+# ranks = 1              # training processes
 # seeds = [0]
 
 [gate]                   # what `sevenfold gate` demands

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from sevenfold.storage.records import Version
 
+MOST_TEXT = 72
+"""Characters of a cell: a sha256 fits."""
+
 Ref = Annotated[str, typer.Argument(help="A version (v3), branch, tag, or the start of a content id.")]
 
 
@@ -182,9 +185,16 @@ def query(
         numeric = [
             f.name for f in table.schema if str(f.type).startswith(("int", "uint", "double", "float", "decimal"))
         ]
-        print_table(table.column_names, [list(r.values()) for r in shown.to_pylist()], right=numeric)
+        rows = [[_short(v) for v in r.values()] for r in shown.to_pylist()]
+        print_table(table.column_names, rows, right=numeric)
         if shown.num_rows < table.num_rows:
             say(f"{table.num_rows - shown.num_rows:,} more rows: --limit 0")
+
+
+def _short(value: Any) -> Any:
+    """A cell of the printed table: long text and nested values are cut; --json, --csv and --parquet give them whole."""
+    text = value if isinstance(value, str) else str(value) if isinstance(value, dict | list) else None
+    return value if text is None else text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
 
 
 def _write(table: pa.Table, path: Path | None, form: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +50,12 @@ def run(
     stage.act(
         1, "Two batches land, some inputs broken on purpose; each is judged, then sharded", story.land, story.tell_land
     )
-    stage.act(2, "Version v1: trained, scored out of fold, mined; the first champion", story.first, story.tell_first)
+    stage.act(
+        2,
+        "Version v1: trained, scored out of fold, mined; a first champion?",
+        story.first,
+        story.tell_first,
+    )
     stage.act(3, "Review: people's answers (replayed) become overlays, never copies", story.review, story.tell_review)
     stage.act(4, "Mined or random? One version from each, the same number of labels", story.compare, story.tell_compare)
     shifted = stage.act(5, "Two batches arrive from a new camera", story.shift, story.tell_shift)
@@ -109,6 +117,7 @@ class _Story:
             f"   {found['suspected']} labels suspected, {found['right']} of them rightly ({found['wrong']} wrong "
             f"labels were planted); queues of {found['queues'].get('hard-v1', 0)} hard and as many random samples"
         )
+        self._tell_gate(found["champion"])
 
     # 3
 
@@ -124,8 +133,8 @@ class _Story:
             self.s.say(f"   {found['twins']} pictures of val or test stand in train or the pool too: excluded")
         for queue, c in found["counts"].items():
             self.s.say(
-                f"   {queue}: {c['asked']} asked, {c['labelled']} labelled, {c['relabelled']} corrected, "
-                f"{c['confirmed']} confirmed (for {c['branches']})"
+                f"   {queue}: {c['asked']} asked (random controls included), {c['labelled']} labelled, "
+                f"{c['relabelled']} corrected, {c['confirmed']} confirmed (for {c['branches']})"
             )
 
     # 4
@@ -236,13 +245,15 @@ def _spread(values: list[float]) -> str:
 
 
 def _next(stage: Stage, report: Path, seconds: float) -> None:
-    here = stage.folder.name
+    here = os.path.relpath(stage.folder)
+    installed = Path(sys.executable).with_name("sevenfold")
+    program = "sevenfold" if shutil.which("sevenfold") else os.path.relpath(installed)
     stage.say(f"\nDone in {seconds:.0f} s ({stage.runs} Dagster runs). Next:")
     stage.say(f"   {report}      the report, in any browser")
     stage.say("   make ui      the same jobs, runs and checks in Dagster's web UI")
     for sql in (
         "select version, label, count(*) from samples_all group by all order by all",
         "select reason, count(*) from quarantine group by reason",
-        "select subject, v, message from verdicts where result = 'fail'",
+        "select distinct subject, v, message from verdicts where result = 'fail'",
     ):
-        stage.say(f'   sevenfold --lake {here}/lake query "{sql}"')
+        stage.say(f'   {program} --lake {here}/lake query "{sql}"')

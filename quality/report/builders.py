@@ -71,7 +71,7 @@ def _suspect(row: Mapping[str, Any], images: Mapping[str, bytes], truth: Mapping
     settled, agreed, review = truth.get(row["id"]), None, None
     if settled is not None:
         agreed = settled == row["suggestion"]
-        review = "confirmed" if agreed else ("label was right" if settled == row["label"] else f"is {settled}")
+        review = "label was wrong" if agreed else ("label was right" if settled == row["label"] else f"is {settled}")
     return Tile(
         key=row["id"],
         image=images.get(row["id"]),

@@ -12,6 +12,7 @@ from PIL import Image
 
 from sevenfold.assets.committing import commit
 from sevenfold.assets.judging import judge_batch, judge_version, pixel_reader, policy_of
+from sevenfold.assets.mining import mine
 from sevenfold.assets.runs import control_of, mined_gain, results_of
 from sevenfold.assets.scored import scored, scored_runs
 from sevenfold.storage.errors import SevenfoldError
@@ -84,7 +85,7 @@ def test_pictures_are_read_in_the_order_asked(lake: Lake) -> None:
     assert len({p.tobytes() for p in pixels}) == 5
 
 
-def test_the_run_that_covers_most_out_of_sample_is_taken(lake: Lake) -> None:
+def test_the_run_that_covers_most_out_of_sample_is_taken(lake: Lake, project: Project) -> None:
     version = lake.version("pets", "v1")
     ids = lake.samples("pets", "v1")["id"].to_pylist()
 
@@ -103,6 +104,9 @@ def test_the_run_that_covers_most_out_of_sample_is_taken(lake: Lake) -> None:
     with pytest.raises(SevenfoldError, match="no out-of-sample predictions"):
         predict("run-c", 0)
         scored(lake, version, "run-c")
+    (lake.root / "predictions" / "score-a.parquet").unlink()
+    with pytest.raises(SevenfoldError, match="no run has scored v1"):  # a training run is no scoring
+        mine(lake, project, "v1")
     for path in (lake.root / "predictions").iterdir():
         path.unlink()
 

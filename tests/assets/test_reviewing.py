@@ -67,3 +67,10 @@ def test_a_csv_from_a_spreadsheet_reads_alike(tmp_path: Path) -> None:
     )
     assert (second.id, second.label, second.exclude) == (C, None, True)
     assert second.where.endswith("line 5")
+
+
+def test_an_open_quote_swallows_no_decision(tmp_path: Path) -> None:
+    file = tmp_path / "open.csv"
+    file.write_text(f'id,label,reason\n{A},dog,"blurred\n{B},cat,\n')
+    with pytest.raises(SevenfoldError, match="no CSV"):
+        read_decisions(file)

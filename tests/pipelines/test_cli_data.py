@@ -162,3 +162,46 @@ def test_the_lake_is_found_by_option_variable_or_folder(
     monkeypatch.setenv("SEVENFOLD_LAKE", str(lake))
     assert committed.ok("log", "--json").json[-1]["version"] == "v1"
     assert committed("log", "--dataset", "other", "--json").json == []
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """An empty project of its own, in a folder with a space in its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEVENFOLD_LAKE", raising=False)
+    run = Project(tmp_path / "my pets")
+    assert "cd 'my pets' && " in run.ok("init", "my pets").out
+    monkeypatch.chdir(run.folder)
+    return run
+
+
+def test_a_picture_in_another_class_folder_is_a_proposal_that_people_can_take(fresh: Project, tmp_path: Path) -> None:
+    source = pictures(tmp_path / "source", {"train": 4})
+    fresh.ok("ingest", source, "--batch", "one", "--workers", "1")
+    fresh.ok("check", "one")
+    fresh.ok("commit", "-m", "one")
+    (source / "train/red/red-0-000.png").rename(source / "train/blue/moved.png")
+    fresh.ok("ingest", source, "--batch", "two", "--workers", "1")
+    fresh.ok("check", "two")
+    fresh.ok("commit", "-m", "two")
+    assert "red-0-000.png" in fresh.ok("review", "relabels-two").out
+    todo = tmp_path / "todo.csv"
+    fresh.ok("review", "relabels-two", "--export", todo, "--images", tmp_path / "todo")
+    assert [p.name[:5] for p in (tmp_path / "todo").iterdir()] == ["0001-"]
+    (row,) = csv.DictReader(todo.open())
+    assert (row["given"], row["suggestion"], row["rank"]) == ("red", "blue", "1")
+    todo.write_text(f"id,label\n{row['id']},{row['suggestion']}\n")
+    assert fresh.ok("review", "--import", todo, "--commit", "--json").json["counts"]["relabelled"] == 1
+    todo.write_text(f"id,label\n{row['id']},red\n")
+    fresh.ok("review", "--import", todo, "--name", "back", "--commit")
+    todo.write_text(f"id,label\n{row['id']},{row['suggestion']}\n")
+    again = fresh.ok("review", "--import", todo, "--commit").out
+    assert "was recorded before" in again and "nothing to commit" in again
+
+
+def test_a_commit_of_a_rejected_batch_names_it(fresh: Project, tmp_path: Path) -> None:
+    (tmp_path / "source/red").mkdir(parents=True)
+    (tmp_path / "source/red/words.png").write_text("words")
+    fresh.ok("ingest", tmp_path / "source", "--batch", "bad")
+    assert fresh("check").code == 1
+    assert "sevenfold check bad" in fresh("commit", "-m", "x").err

@@ -193,3 +193,16 @@ def test_the_report_is_one_file_that_loads_nothing_and_shows_the_queues(
     assert "http://" not in page.replace("http://www.w3.org", "")
     for words in ("Scorecard", "Class balance", "Hard examples", "Lineage", "What came in", *COLOURS):
         assert words in page, words
+
+
+def test_a_gate_without_a_test_split_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Project(tmp_path)
+    run.ok("init")
+    run.ok("ingest", pictures(tmp_path / "source", {"train": 10}), "--batch", "june", "--workers", "1")
+    run.ok("check", "june")
+    run.ok("commit", "-m", "june")
+    run.ok("train", "--epochs", "1", "--set", "threads=1", "--set", "widths=[8]")
+    done = run("gate", "classifier/1")
+    assert done.code == 3
+    assert "v1 has no labelled sample in its test split" in done.err

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import typer
 from cli_project import Project
@@ -17,7 +18,7 @@ from typer.main import get_command
 
 from sevenfold.pipelines.cli.app import app, hoist
 from sevenfold.pipelines.cli.codes import report
-from sevenfold.pipelines.cli.console import progress, progress_line
+from sevenfold.pipelines.cli.console import print_json, print_table, progress, progress_line
 
 COMMANDS = dict(get_command(app).commands)  # type: ignore[attr-defined]
 WANTED = {
@@ -160,3 +161,39 @@ def test_progress_into_a_pipe_is_a_line_every_few_seconds(capsys: pytest.Capture
     assert not captured.out
     assert progress_line(0, 0, "thinking", 7.0) == "thinking, 7 s"
     assert progress_line(1500, 0, "reading", 7.0) == "reading: 1,500, 7 s"
+
+
+def test_json_holds_no_number_that_json_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    print_json({"a": [float("nan"), 1.5], "b": (float("inf"),)})
+    assert json.loads(capsys.readouterr().out, parse_constant=refuse) == {"a": [None, 1.5], "b": [None]}
+
+
+def test_an_interval_is_a_cell_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["i"], [[pa.scalar((0, 1, 0), pa.month_day_nano_interval()).as_py()]])
+    assert "days=1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device", "/lake/x"), "error: No space left on device\n  where:      /lake/x"),
+        (ValueError("odd"), "unexpected ValueError: odd"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_crash(error: Exception, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(error, debug=False) == 3
+    assert said in capsys.readouterr().err
+
+
+def test_an_interruption_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sevenfold.pipelines.cli.session.Session.project", property(interrupt))
+    with pytest.raises(SystemExit) as ended:
+        app(["log"])
+    assert ended.value.code == 130
+    assert "interrupted" in capsys.readouterr().err

@@ -199,3 +199,12 @@ def test_versions_of_the_command_line_are_observed_once(project: Project, instan
     )
     assert isinstance(second, dg.SensorResult)
     assert not second.asset_events
+
+
+def test_a_link_to_nothing_in_the_inbox_stops_no_landing(project: Project, instance: dg.DagsterInstance) -> None:
+    landing(project, "good")
+    landing(project, "linked")
+    (project.path("inbox") / "linked" / "gone.png").symlink_to(project.folder / "nowhere")
+    context = dg.build_sensor_context(instance=instance, resources={"project": project})
+    result = sensors.landing_sensor(context)
+    assert [r.partition_key for r in result.run_requests] == ["good"]  # the link is new: not settled yet

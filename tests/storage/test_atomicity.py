@@ -15,6 +15,7 @@ import pytest
 
 from sevenfold.storage import Lake, files
 from sevenfold.storage.canonical import digest_bytes
+from sevenfold.storage.index import INDEX, write_parquet
 from sevenfold.storage.query import VIEWS
 
 SCRIPT = Path(__file__).with_name("one_round.py")
@@ -191,3 +192,17 @@ def test_publishing_never_overwrites_and_says_who_won(tmp_path: Path) -> None:
     assert path.read_bytes() == b"one" and not temporary.exists()
     files.replace(path, b"four")
     assert path.read_bytes() == b"four" and [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk what is left behind would keep it full, and no second try could end better."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        files.create(tmp_path / "a", b"bytes")
+    with pytest.raises(OSError, match="No space"):
+        write_parquet(tmp_path / "b", [INDEX.empty_table()], INDEX, overwrite=False)
+    assert list(tmp_path.iterdir()) == []

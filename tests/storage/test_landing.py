@@ -254,3 +254,12 @@ def alive(pids: list[int]) -> list[int]:
         if state != "Z":
             found.append(pid)
     return found
+
+
+def test_a_source_that_is_gone_names_the_batch_that_needs_it(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
+    make.land(lake, make.folder(tmp_path / "a", {"cat/1.png": make.png(1)}), "holiday")
+    (tmp_path / "a").rename(tmp_path / "away")
+    with pytest.raises(SevenfoldError, match="source of the batch holiday"):
+        make.commit(lake)
+    (tmp_path / "away").rename(tmp_path / "a")
+    assert make.commit(lake).number == 1

@@ -158,3 +158,8 @@ def test_columns_that_a_signal_does_not_have_are_null(filled: Callable[..., Lake
     lake.write_signal("loss", "run", table, scope="label", in_sample=True)
     rows = lake.sql("select label, content_id, in_sample from signals where name = 'loss' order by value").to_pylist()
     assert rows == [{"label": x, "content_id": None, "in_sample": True} for x in ("cat", "dog")]
+
+
+def test_columns_of_one_name_are_told_apart(shared: Lake) -> None:
+    (row,) = shared.sql("select 1 as a, 2 as a, 3 as a_1, 4 as a").to_pylist()
+    assert list(row.values()) == [1, 2, 3, 4] and len(row) == 4

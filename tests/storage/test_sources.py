@@ -118,6 +118,7 @@ def test_a_csv_gives_paths_labels_and_splits(tmp_path: Path, make: SimpleNamespa
         ("", "the columns are none"),
         ("path,split\nx.png,holdout\n", "line 2: the split is 'holdout'"),
         ("path,label\nx.png,caf\xe9\n", "no CSV in UTF-8"),
+        ('path,label\nx.png,"cat\ny.png,dog\n', "its quotes in pairs"),
     ],
 )
 def test_a_csv_that_cannot_be_understood_says_where(tmp_path: Path, text: str, message: str) -> None:

@@ -189,3 +189,15 @@ def test_a_lake_of_another_format_or_none_is_refused(tmp_path: Path) -> None:
         (tmp_path / "lake.json").write_text(text)
         with pytest.raises(SevenfoldError, match=message):
             Lake.open(tmp_path)
+
+
+def test_a_branch_and_a_tag_never_share_a_name(filled: Callable[..., Lake], make: SimpleNamespace) -> None:
+    """`release` names one version: a branch of that name would hide the tag."""
+    lake = filled(4)
+    lake.tag("d", "release", "v1")
+    make.commit(lake, overlays=[make.overlay(lake.samples("d")["id"].to_pylist()[:1], exclude=True)])
+    with pytest.raises(SevenfoldError, match="a tag release"):
+        lake.branch("d", "release", "v2")
+    with pytest.raises(SevenfoldError, match="a branch main"):
+        lake.tag("d", "main", "v1")
+    assert lake.version("d", "release").number == 1

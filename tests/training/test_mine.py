@@ -114,6 +114,16 @@ def test_too_few_labels_are_not_measurable() -> None:
     assert not got.measurable and (got.low, got.high) == (0, 60) and "not measurable" in str(got)
 
 
+def test_a_model_that_disagrees_with_most_labels_accuses_none() -> None:
+    probs, label, _ = world(400)
+    label = np.where(np.arange(400) % 5 < 3, (probs.argmax(1) + 1) % 4, label)
+    got = fit_label_errors(probs, label, [name(i) for i in range(400)]).estimate
+    assert got.weak and not got.measurable and "too weak" in str(got)
+    table = predictions(probs, label)
+    queue = suspected_labels(table, samples(table, "train"), CLASSES, producer="p")
+    assert of_kind(queue, "suspected_label") == []
+
+
 def f1(found: set[str], wrong: set[str]) -> float:
     return 2 * len(found & wrong) / (len(found) + len(wrong))
 

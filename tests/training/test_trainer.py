@@ -15,6 +15,7 @@ from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.launch import launch
 from sevenfold.training.learner import learning_rate
+from sevenfold.training.models import build_model
 from sevenfold.training.place import Place
 from sevenfold.training.score import score
 from sevenfold.training.selection import fold_of, select
@@ -96,7 +97,7 @@ def test_an_error_in_a_rank_comes_back_as_one_that_says_what_happened(toy_root: 
     with pytest.raises(SevenfoldError, match="no_such_package"):
         launch(toy_root, config(model="no_such_package:make"))
     (toy_root / "bad_model.py").write_text("def make(**kw):\n    raise RuntimeError('out of luck')\n")
-    with pytest.raises(SevenfoldError, match=r"RuntimeError: out of luck(.|\n)*bad_model.py"):
+    with pytest.raises(SevenfoldError, match=r"bad_model.py, line 2: (.|\n)*RuntimeError: out of luck"):
         launch(toy_root, config(model="bad_model:make"), ranks=2, extra_env={"PYTHONPATH": str(toy_root)})
 
 
@@ -184,3 +185,31 @@ def test_folds_are_a_function_of_the_id_and_about_equal() -> None:
     folds = fold_of(ids, 3)
     assert np.bincount(folds).min() > 900
     assert (fold_of(ids[::-1], 3)[::-1] == folds).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise RuntimeError('out of luck')", "RuntimeError: out of luck"),
+        ("return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes + 2))", "logits"),
+        ("return nn.Conv2d(channels, num_classes, 1)", "logits"),
+        ("return nn.Flatten()", "no parameter"),
+        ("return nn.Linear(7, num_classes)", "shapes cannot be multiplied"),
+    ],
+)
+def test_a_model_of_the_wrong_shape_is_one_clear_error(
+    body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"odd_model_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(f"from torch import nn\ndef make(num_classes, channels, size):\n    {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SevenfoldError) as error:
+        build_model(f"{name}:make", num_classes=3, channels=3, size=8)
+    assert said in error.value.found + error.value.expected and name in error.value.where
+
+
+def test_a_training_that_diverges_says_so(toy_root: Path) -> None:
+    with pytest.raises(SevenfoldError, match=r"diverged(.|\n)*lower lr"):
+        train(str(toy_root), config(lr=1e30), ALONE)
+    with pytest.raises(SevenfoldError, match="lr: Input should be a finite number"):
+        config(lr=float("inf"))

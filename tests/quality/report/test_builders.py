@@ -36,7 +36,7 @@ def test_quarantine_shows_one_of_each_reason_first() -> None:
 def test_suspected_labels_come_in_rank_order_with_what_review_said() -> None:
     truth = {"a" * 64: "dress", "b" * 64: "coat", "c" * 64: "hat"}
     first, second, third = builders.suspected_grid(QUEUE, {}, truth=truth).tiles
-    assert (first.change, first.review, first.agreed) == (("shirt", "dress"), "confirmed", True)
+    assert (first.change, first.review, first.agreed) == (("shirt", "dress"), "label was wrong", True)
     assert (second.review, second.agreed) == ("label was right", False)
     assert (third.review, third.agreed) == ("is hat", False)
     assert builders.suspected_grid(QUEUE, {}).tiles[0].review is None
