@@ -27,7 +27,7 @@ def commit(
     if start is not None and branch not in lake.refs(project.dataset, "branches"):
         lake.branch(project.dataset, branch, start)
     reviews = lake.pending_reviews(project.dataset, branch)
-    return lake.commit(
+    version, new = lake.commit(
         project.dataset,
         branch=branch,
         message=message,
@@ -36,3 +36,5 @@ def commit(
         progress=progress,
         clock=clock,
     )
+    lake.settle_reviews(reviews, version)
+    return version, new

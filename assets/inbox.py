@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import dagster as dg
 
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.names import is_name
 from sevenfold.storage.project import Project
 
 batches = dg.DynamicPartitionsDefinition(name="batches")
@@ -15,12 +17,28 @@ batches = dg.DynamicPartitionsDefinition(name="batches")
 
 
 def entries(project: Project) -> dict[str, Path]:
-    """Batch id -> path for every folder, zip and CSV in the inbox; hidden names are ignored."""
+    """Batch id -> path for each folder, zip and CSV in the inbox whose name can be a batch id; hidden ones are ignored.
+
+    A file is named without its suffix, unless something else there has that name.
+    """
+    found = _found(project)
+    stems = Counter(p.name if p.is_dir() else p.stem for p in found)
+    named = {p.name if p.is_dir() or stems[p.stem] > 1 else p.stem: p for p in found}
+    return {name: path for name, path in named.items() if is_name(name)}
+
+
+def unusable(project: Project) -> list[str]:
+    """Names in the inbox that cannot be batch ids, such as those with spaces: they have to be renamed."""
+    usable = set(entries(project).values())
+    return [p.name for p in _found(project) if p not in usable]
+
+
+def _found(project: Project) -> list[Path]:
     inbox = project.path("inbox")
     if not inbox.is_dir():
-        return {}
-    found = sorted(p for p in inbox.iterdir() if not p.name.startswith("."))
-    return {p.name if p.is_dir() else p.stem: p for p in found if p.is_dir() or p.suffix.lower() in (".zip", ".csv")}
+        return []
+    there = sorted(p for p in inbox.iterdir() if not p.name.startswith("."))
+    return [p for p in there if p.is_dir() or p.suffix.lower() in (".zip", ".csv")]
 
 
 def entry(project: Project, batch: str) -> Path:

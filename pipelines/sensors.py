@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from sevenfold.assets.inbox import batches, entries, settled
+from sevenfold.assets.inbox import batches, entries, settled, unusable
 from sevenfold.pipelines import jobs, retrain
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.project import Project
@@ -18,6 +18,8 @@ def landing_sensor(
     """Land each new entry of the inbox: one partition and one run each, ever, unless someone runs it again."""
     known = set(context.instance.get_dynamic_partitions(batches.name or ""))
     fresh = [b for b, path in entries(project).items() if b not in known and settled(path, SETTLE_SECONDS)]
+    if refused := unusable(project):
+        context.log.warning(f"rename these, their names cannot be batch ids: {', '.join(map(repr, refused))}")
     if not fresh:
         return dg.SkipReason(f"nothing new in {project.path('inbox')}")
     return dg.SensorResult(

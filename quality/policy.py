@@ -97,6 +97,7 @@ class Velocity(_Section):
     """Does it arrive, and reach training, in time?"""
 
     min_ingest_rate: float = Field(20.0, ge=0, description="inputs per second")
+    min_inputs: int = Field(100, ge=1, description="inputs needed to judge that rate: starting up takes a while")
     max_freshness_seconds: float = Field(604800.0, gt=0, description="landed minus newest input (p95 over batches)")
     max_backlog_batches: int = Field(10, ge=0, description="batches landed but not committed or rejected")
     max_backlog_age_seconds: float = Field(604800.0, gt=0, description="age of the oldest of them")

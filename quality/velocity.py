@@ -22,6 +22,9 @@ def ingest_rate(record: Mapping[str, Any], *, subject: str, policy: limits.Veloc
     thresholds = {"min_ingest_rate": policy.min_ingest_rate}
     if inputs == 0 or seconds <= 0:
         return Verdict(**common, result="not_measurable", message="No input was timed.")  # type: ignore[arg-type]
+    if inputs < policy.min_inputs:
+        said = f"{inputs} inputs in {seconds:.1f} s: the rate is judged from {policy.min_inputs}."
+        return Verdict(**common, result="not_measurable", message=said)  # type: ignore[arg-type]
     rate = inputs / seconds
     slow = rate < policy.min_ingest_rate
     return Verdict(

@@ -355,10 +355,13 @@ class Lake:
         )
 
     def pending_reviews(self, dataset: str, branch: str = "main") -> list[reviews.Review]:
-        """Reviews that the head of `branch` does not hold yet, oldest first."""
-        number = self.refs(dataset, "branches").get(branch)
-        head = self.manifest(self.version(dataset, f"v{number}").content_id) if number is not None else None
-        return reviews.pending(self.root, dataset, branch, head)
+        """Reviews for `branch` that no commit has taken up yet, oldest first."""
+        return reviews.pending(self.root, check_name(dataset, "dataset name"), branch)
+
+    def settle_reviews(self, taken: Sequence[reviews.Review], version: Version) -> None:
+        """Record that a version holds these reviews (see storage.reviews)."""
+        for review in taken:
+            reviews.settle(self.root, review, version.name)
 
     def overlay(self, digest: str) -> pa.Table:
         """The rows of an overlay (index.OVERLAY)."""

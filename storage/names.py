@@ -32,6 +32,11 @@ SPLIT_WORDS = {
 """Folder or column values that name a split, lower-cased."""
 
 
+def is_name(name: str) -> bool:
+    """Whether :func:`check_batch` and :func:`check_name` would take it as a batch id."""
+    return bool(_NAME.fullmatch(name)) and not name.endswith(ALIASES_SUFFIX)
+
+
 def check_name(name: str, what: str) -> str:
     """Return `name` when it is safe as one path component; raise SevenfoldError naming `what` otherwise."""
     if not _NAME.fullmatch(name):

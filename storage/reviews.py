@@ -12,12 +12,15 @@ from sevenfold.storage import files, overlays
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import check_name
-from sevenfold.storage.records import FORMAT, Manifest, read_json
+from sevenfold.storage.records import FORMAT, read_json
 
 
 @dataclass(frozen=True)
 class Review:
-    """One round of decisions. `overlay` is the digest of its rows; `queues` are the queues that asked for them."""
+    """One round of decisions. `overlay` is the digest of its rows; `queues` are the queues that asked for them.
+
+    `committed` names the version that took it up; a rollback does not bring it back.
+    """
 
     dataset: str
     name: str
@@ -27,6 +30,7 @@ class Review:
     queues: tuple[str, ...]
     reviewer: str
     time: float
+    committed: str | None = None
 
 
 def reviews_folder(root: Path, dataset: str) -> Path:
@@ -63,10 +67,16 @@ def list_reviews(root: Path, dataset: str) -> list[Review]:
     return sorted(found, key=lambda r: (r.time, r.name))
 
 
-def pending(root: Path, dataset: str, branch: str, manifest: Manifest | None) -> list[Review]:
-    """Reviews for `branch` whose decisions its head does not hold yet."""
-    there = set(manifest.overlays) if manifest else set()
-    return [r for r in list_reviews(root, dataset) if r.branch == branch and r.overlay not in there]
+def pending(root: Path, dataset: str, branch: str) -> list[Review]:
+    """Reviews for `branch` that no commit has taken up yet, oldest first."""
+    return [r for r in list_reviews(root, dataset) if r.branch == branch and r.committed is None]
+
+
+def settle(root: Path, review: Review, version: str) -> None:
+    """Record that `version` holds a review. A crash before this is harmless: the same overlays adopt the version."""
+    path = reviews_folder(root, review.dataset) / f"{review.name}.json"
+    taken = dataclasses.replace(review, committed=version)
+    files.replace(path, canonical_json({"format": FORMAT, **dataclasses.asdict(taken)}))
 
 
 def _read(path: Path) -> Review:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
@@ -15,6 +16,9 @@ OK, FAILED, WARNED, BROKEN = 0, 1, 2, 3
 INTERRUPTED = 130
 """Ctrl-C, as shells count it."""
 
+CLOSED = 141
+"""Nobody reads the output any more, as shells count it."""
+
 UsageProblem: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 """What the parser raises. It exits 2 by itself, which here means a warning."""
 
@@ -24,6 +28,9 @@ def report(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         _say("interrupted; what was written stays whole, run the command again to go on")
         return INTERRUPTED
+    if isinstance(error, BrokenPipeError):  # whoever read the output went away: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
     if debug and not isinstance(error, UsageProblem):
         traceback.print_exception(error)
     elif isinstance(error, SevenfoldError):

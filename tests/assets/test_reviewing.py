@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from sevenfold.assets.committing import commit
 from sevenfold.assets.reviewing import Decision, decisions_to_overlay, read_decisions
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.png import encode_png
+from sevenfold.storage.project import Project
 
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
 SAMPLES = pa.table(
@@ -74,3 +78,23 @@ def test_an_open_quote_swallows_no_decision(tmp_path: Path) -> None:
     file.write_text(f'id,label,reason\n{A},dog,"blurred\n{B},cat,\n')
     with pytest.raises(SevenfoldError, match="no CSV"):
         read_decisions(file)
+
+
+def test_a_rollback_takes_a_committed_review_back_for_good(tmp_path: Path) -> None:
+    for i in range(4):
+        path = tmp_path / "source" / "train" / "dog" / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode_png(np.full((8, 8), 40 * i, np.uint8)))
+    project = Project(folder=tmp_path, dataset="pets")
+    lake = project.create_lake()
+    lake.ingest(tmp_path / "source", "pets", "first")
+    lake.set_status("pets", "first", "admitted")
+    commit(lake, project, message="first")
+    worst = lake.samples("pets")["id"].to_pylist()[:1]
+    lake.add_review("pets", "people", pa.table({"id": worst, "exclude": [True]}), reviewer="ada")
+    second, new = commit(lake, project, message="second")
+    assert new and lake.samples("pets").num_rows == 3
+    lake.rollback("pets", "v1")
+    again, new = commit(lake, project, message="third")
+    assert (again.name, new, lake.samples("pets").num_rows) == ("v1", False, 4)
+    assert second.name == "v2"

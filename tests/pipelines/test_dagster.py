@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save
 
+from sevenfold.assets.inbox import entries, unusable
 from sevenfold.pipelines import home, schedules, sensors
 from sevenfold.pipelines.definitions import build
 from sevenfold.storage.project import Project, load
@@ -92,6 +93,16 @@ def test_a_new_settled_entry_is_landed_once(project: Project, instance: dg.Dagst
     assert [(r.run_key, r.partition_key) for r in result.run_requests or ()] == [("land-first", "first")]
     instance.add_dynamic_partitions("batches", ["first"])
     assert isinstance(tick(), dg.SkipReason)
+
+
+def test_inbox_names_that_cannot_be_batches_are_left_alone_and_clashes_keep_their_suffix(project: Project) -> None:
+    inbox = project.path("inbox")
+    for name in ("my photos", "photos", "plain"):
+        (inbox / name).mkdir()
+    for name in ("photos.csv", "other.zip"):
+        (inbox / name).touch()
+    assert set(entries(project)) == {"photos", "photos.csv", "plain", "other"}
+    assert unusable(project) == ["my photos"]
 
 
 def test_an_admitted_batch_is_sharded(project: Project, instance: dg.DagsterInstance) -> None:
