@@ -94,9 +94,10 @@ class Lake:
         self, dataset: str, batch: str, *, workers: int = 1, progress: Progress | None = None,
         clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:  # fmt: skip
-        """Read a batch's quarantined inputs again, after a fix, and land them as a new batch `<batch>+retryN`.
+        """Read a batch's quarantined inputs again, after a fix, and land those that changed as `<batch>+retryN`.
 
         Inputs under paths that the batch did not have belong to it: a fix may rename a file or move it to its class.
+        What has not changed stays in the old batch's quarantine, but for contradictions, which may have been resolved.
         Raises SevenfoldError when nothing is quarantined, or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
@@ -104,10 +105,20 @@ class Lake:
         if not aside.num_rows:
             raise SevenfoldError(f"the batch {batch} has nothing in quarantine", do="there is nothing to retry")
         whole = open_source(Path(old.source), old.kind)
-        sizes = dict(zip(*(aside[c].to_pylist() for c in ("path", "bytes")), strict=True))
+        before = {row["path"]: (row["bytes"], row["label"], row["split"]) for row in aside.to_pylist()}
+        clashing = set(aside.filter(pc.equal(aside["reason"], "contradictory"))["path"].to_pylist())
         landed = {*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)}
-        source = Selected(whole, frozenset(i.path for i in whole.inputs if i.path in sizes or i.path not in landed))
-        if all(sizes.get(i.path) == i.bytes and i.modified <= old.times["newest_input"] for i in source.inputs):
+        changed = {
+            i.path
+            for i in whole.inputs
+            if (i.path in before or i.path not in landed)
+            and (before.get(i.path) != (i.bytes, i.label, i.split) or i.modified > old.times["newest_input"])
+        }
+        here = {i.path for i in whole.inputs}
+        if changed or clashing - here:  # taking one side of a contradiction away mends the other
+            changed |= clashing & here
+        source = Selected(whole, frozenset(changed))
+        if not changed:
             raise SevenfoldError(
                 f"nothing that the batch {batch} set aside has changed at the source",
                 where=old.source,

@@ -235,12 +235,23 @@ def test_a_retry_takes_mended_renamed_and_moved_inputs(lake: Lake, tmp_path: Pat
     (source / "dog/both.png").unlink()
     record, made = lake.retry_quarantine("d", "b")
     assert made and record.batch == "b+retry1"
-    assert record.counts == {"inputs": 5, "samples": 4, "aliases": 0, "relabels": 0, "quarantined": 1}
+    assert record.counts == {"inputs": 4, "samples": 4, "aliases": 0, "relabels": 0, "quarantined": 0}, "hopeless stays"
     assert lake.retry_quarantine("d", "b") == (record, False), "asking again lands nothing twice"
     lake.set_status("d", record.batch, "admitted")
     make.commit(lake)
     assert lake.samples("d").num_rows == 5
     make.reconciles(lake)
+
+
+def test_a_label_mended_in_a_csv_is_a_change(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
+    make.folder(tmp_path, {"1.png": make.png(1), "2.png": make.png(2)})
+    table = tmp_path / "labels.csv"
+    table.write_text("path,label\n1.png,cat\n2.png,eel\n")
+    make.land(lake, table, "b", classes=["cat", "dog"])
+    assert lake.batch("d", "b").reasons == {"label_outside_ontology": 1}
+    table.write_text("path,label\n1.png,cat\n2.png,dog\n")
+    record, made = lake.retry_quarantine("d", "b")
+    assert made and record.counts["samples"] == 1 and lake.batch_rows("d", record.batch)["label"].to_pylist() == ["dog"]
 
 
 def test_a_batch_without_quarantine_has_nothing_to_retry(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
