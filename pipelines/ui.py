@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from sevenfold.pipelines.home import environment
@@ -21,5 +22,6 @@ def run(project: Project, port: int = 3000) -> None:
     """Become that process (Ctrl-C ends it and all that it started); returns only by raising OSError."""
     project.create_lake()
     os.chdir(project.folder)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored after `nohup ... &`, and the launcher ends its parts by it
     args = command(port)
     os.execve(args[0], args, environment(project))

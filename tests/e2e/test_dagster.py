@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +20,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sevenfold.pipelines import home, ui
 from sevenfold.storage.project import Project, load
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(170)]
@@ -38,15 +38,20 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def server(project: Project) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Dagster as `sevenfold ui` starts it, in a process group of its own."""
+    """`sevenfold ui` in a session of its own, with SIGINT ignored as behind `nohup ... &`."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     with open(project.folder / "ui.log", "wb") as log:
         process = subprocess.Popen(
-            ui.command(port), cwd=project.folder, env=home.environment(project), stdout=log, stderr=log,
+            [Path(sys.executable).with_name("sevenfold"), "ui", "--port", str(port)],
+            cwd=project.folder,
+            env={k: v for k, v in os.environ.items() if k != "SEVENFOLD_LAKE"},
+            stdout=log,
+            stderr=log,
             start_new_session=True,
-        )  # fmt: skip
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        )
     try:
         yield f"http://127.0.0.1:{port}/graphql", process
     finally:
