@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.assets.runs import run_folder
 from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
@@ -33,12 +33,10 @@ def settings(lake: Lake, project: Project, ref: str, overrides: Mapping[str, Any
 
 def champion(lake: Lake, project: Project) -> Model | None:
     """The model that the alias champion points at; None while there is none."""
-    from sevenfold.training import registry
+    from sevenfold.training import aliases, registry
 
-    try:
-        return registry.resolve(lake, f"{project.model}@champion")
-    except SevenfoldError:
-        return None
+    alias = aliases.read_alias(lake, project.model, "champion")
+    return registry.resolve(lake, f"{project.model}/{alias.number}") if alias else None
 
 
 def from_champion(
@@ -47,8 +45,8 @@ def from_champion(
     """Continue from the champion on what it has not learned yet, mixed with a replay of what it has.
 
     New are the training samples that the champion's version lacked, or held unlabelled or under another label;
-    `replay` old samples are added for each new one (on the demo's shift one
-    lost 3.5 points on the old test samples, six lost none). Returns the configuration and the counts (new, replayed).
+    `replay` old samples are added for each new one (on the demo's shift one lost 3.5 points on the old test samples,
+    six lost none). Returns the configuration and the counts (new, replayed).
 
     Raises SevenfoldError without a champion, or when nothing is new.
     """
@@ -57,13 +55,13 @@ def from_champion(
     model = champion(lake, project)
     if model is None:
         raise SevenfoldError(f"{project.model} has no champion to continue from", do="promote a model first")
-    train = _trained_on(lake.samples_of(config.content_id or ""))
-    new = new_to(lake, model, train)
+    samples = lake.samples_of(config.content_id or "")
+    new = new_to(lake, model, samples)
     if not new:
         raise SevenfoldError(
             f"{config.ref} holds no training sample that {model.ref} has not learned", do="review a queue and commit"
         )
-    replayed = replay_selection(new, train, ratio=replay, seed=seed)
+    replayed = replay_selection(new, samples, ratio=replay, seed=seed)
     ids = sorted([*new, *replayed])
     path = lake.root / "runs" / ".selections" / f"{digest_json(ids)[:16]}.json"
     files.create(path, canonical_json(ids))
@@ -91,7 +89,7 @@ def register(
     """Register one finished run (its result.json) under the project's model name; doing it again changes nothing."""
     from sevenfold.training import registry
 
-    folder = lake.root / "runs" / result["run_id"]
+    folder = run_folder(lake, result["run_id"])
     config = json.loads((folder / "config.json").read_bytes())
     version = _version_of(lake, project, result["content_id"])
     return registry.register(
@@ -118,17 +116,6 @@ def model_of(lake: Lake, project: Project, content_id: str) -> Model:
     if not found:
         raise SevenfoldError(f"no model was trained on {content_id[:12]}", do="run `sevenfold train`")
     return found[-1]
-
-
-def run_folder(lake: Lake, run_id: str) -> Path:
-    """Where a run lies."""
-    return lake.root / "runs" / run_id
-
-
-def mean_accuracy(results: Sequence[Mapping[str, Any]], split: str = "test") -> list[float]:
-    """The accuracy on a split of each run that has one, in the order of the runs."""
-    found = [r["splits"].get(split, {}).get("accuracy") for r in results]
-    return [a for a in found if a is not None]
 
 
 def _trained_on(samples: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.assets.judging import judge_version
+from sevenfold.assets.runs import run_folder
 from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
@@ -181,7 +182,7 @@ def predictions_of(lake: Lake, model: Model, version: Version, progress: Progres
 
     trained = dict(model.config.get("config", model.config))
     kept = ("size", "channels", "model", "widths", "norm", "precision", "train_splits", "eval_splits", "threads")
-    run = lake.root / "runs" / model.run_id  # beside its weights lie the ids that it was trained on
+    run = run_folder(lake, model.run_id)  # beside its weights lie the ids that it was trained on
     config = parse(
         {
             **{k: trained[k] for k in kept if k in trained},

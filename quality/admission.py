@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,13 @@ def admit(
             ],
         ),
     ]
+    return carry_out(checks, policy, now, progress)
+
+
+def carry_out(
+    checks: Sequence[tuple[str, Callable[[], list[Verdict]]]], policy: Policy, now: float, progress: Progress
+) -> list[Verdict]:
+    """Run named groups of checks in order, reporting each, and apply the policy's suppressions as of `now`."""
     verdicts: list[Verdict] = []
     for done, (what, check) in enumerate(checks):
         progress(done, len(checks), what)

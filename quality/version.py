@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.quality import validity, value, variety, velocity, veracity, volatility, volume
-from sevenfold.quality.admission import day, drift
+from sevenfold.quality.admission import carry_out, drift
 from sevenfold.quality.leaks import ReadPixels
-from sevenfold.quality.policy import Policy, apply_suppressions
+from sevenfold.quality.policy import Policy
 from sevenfold.quality.predictions import out_of_sample, probabilities
 from sevenfold.quality.verdict import Verdict
 from sevenfold.storage.progress import Progress, silent
@@ -110,12 +110,7 @@ def judge(
         ),
         ("velocity", lambda: _velocity(records, steps, now, subject, policy)),
     ]
-    verdicts: list[Verdict] = []
-    for done, (what, check) in enumerate(checks):
-        progress(done, len(checks), what)
-        verdicts += check()
-    progress(len(checks), len(checks), "done")
-    return apply_suppressions(verdicts, policy, today=day(now))
+    return carry_out(checks, policy, now, progress)
 
 
 def _variety(

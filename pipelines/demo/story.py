@@ -102,7 +102,9 @@ class _Story:
         wrong = self.s.staged.wrong_labels
         return {
             **version,
-            "accuracy": fitting.mean_accuracy(runs.results_of(self.s.lake, version["content id"])),
+            "accuracy": [
+                a for r in runs.results_of(self.s.lake, version["content id"]) if (a := runs.accuracy(r)) is not None
+            ],
             "queues": queues,
             "suspected": len(suspected),
             "right": len(suspected & wrong),
