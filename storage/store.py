@@ -1,0 +1,274 @@
+"""Where a lake's files lie: a local disk here, a bucket in bucket.py. The commit protocol rests on three of its promises.
+
+`create` writes only if absent and tells who won; `swap` replaces only what it expects; a file appears whole or not at
+all. Keys are relative POSIX paths. A part with a leading dot is hidden: temporary files, locks, leases.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from sevenfold.storage import files
+from sevenfold.storage.errors import SevenfoldError
+
+CHANGES = 64
+"""How often a read-modify-write is tried again when others change the same record."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored file: its key, size in bytes and time of the last change (unix seconds)."""
+
+    key: str
+    bytes: int
+    modified: float
+
+
+class Store(ABC):
+    """A flat space of keys. Every method may raise OSError for a failing disk or network."""
+
+    url = ""
+
+    @abstractmethod
+    def read(self, key: str) -> bytes:
+        """The bytes under `key`; raises FileNotFoundError."""
+
+    @abstractmethod
+    def stat(self, key: str) -> Entry | None:
+        """Size and time of one file; None when it is absent."""
+
+    @abstractmethod
+    def entries(self, prefix: str, *, hidden: bool = False) -> list[Entry]:
+        """Every file below the folder `prefix` ("": everything), by key; hidden ones only when asked for."""
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """Names of the files and folders directly in `folder`, sorted, without the hidden ones."""
+
+    @abstractmethod
+    def create(self, key: str, data: bytes) -> bool:
+        """Write a file only if its name is free; True when this call made it."""
+
+    @abstractmethod
+    def replace(self, key: str, data: bytes) -> None:
+        """Write a file whether it is there or not; readers see the old bytes or the new."""
+
+    @abstractmethod
+    def swap(self, key: str, expected: bytes | None, data: bytes) -> bool:
+        """Replace the file only while it holds `expected` (None: while it is absent); False when it does not."""
+
+    @abstractmethod
+    def delete(self, key: str) -> bool:
+        """Remove a file; False when it was not there."""
+
+    @abstractmethod
+    def local(self, key: str) -> Path:
+        """A path on this machine to read the file from: itself, or a copy kept by name and state.
+
+        Raises FileNotFoundError. Content-addressed files are checked against their digest when they are fetched.
+        """
+
+    @abstractmethod
+    def writing(self, key: str, *, overwrite: bool = False) -> AbstractContextManager[Draft]:
+        """A draft of the file: write to `draft.file`; when the block ends it is synced and published whole.
+
+        `draft.made` then says whether this call made the file; without `overwrite` an older one is left as it is. The
+        key may be decided late: set `draft.key`.
+        """
+
+    @abstractmethod
+    def locked(self, key: str) -> AbstractContextManager[None]:
+        """Exclude other writers of `key` on all machines for the length of the block (seconds, not minutes)."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Raises SevenfoldError when the store does not honour `create` and `swap`. Asked once, before writing."""
+
+    def exists(self, key: str) -> bool:
+        """Whether there is a file of this name."""
+        return self.stat(key) is not None
+
+    def update(self, key: str, change: Callable[[bytes | None], bytes]) -> bytes:
+        """Read, change, write back; tried again when somebody else wrote meanwhile. Returns what is there afterwards."""
+        for _ in range(CHANGES):
+            try:
+                before = self.read(key)
+            except FileNotFoundError:
+                before = None
+            after = change(before)
+            if after == before or self.swap(key, before, after):
+                return after
+        raise SevenfoldError("others change this record all the time", where=f"{self.url}/{key}", do="try again")
+
+
+@dataclass
+class Draft:
+    """A file being written: `file` takes the bytes, `key` is its name when done, `made` whether this call made it."""
+
+    file: BinaryIO
+    key: str
+    made: bool = False
+
+
+class LocalStore(Store):
+    """A folder on a local disk with hard links."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = str(root)
+        self._probed = False
+
+    def __reduce__(self) -> tuple[type[LocalStore], tuple[Path]]:
+        return LocalStore, (self.root,)
+
+    def path(self, key: str) -> Path:
+        """The file of a key."""
+        return self.root / key
+
+    def read(self, key: str) -> bytes:
+        """See Store.read."""
+        return self.path(key).read_bytes()
+
+    def stat(self, key: str) -> Entry | None:
+        """See Store.stat."""
+        try:
+            status = self.path(key).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Entry(key, status.st_size, status.st_mtime)
+
+    def entries(self, prefix: str, *, hidden: bool = False) -> list[Entry]:
+        """See Store.entries."""
+        found: list[Entry] = []
+        _walk(self.path(prefix), f"{prefix}/" if prefix else "", hidden, found)
+        return sorted(found, key=lambda e: e.key)
+
+    def names(self, folder: str) -> list[str]:
+        """See Store.names."""
+        try:
+            return sorted(n for n in os.listdir(self.path(folder)) if not n.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def create(self, key: str, data: bytes) -> bool:
+        """See Store.create."""
+        self._ready()
+        return files.create(self.path(key), data)
+
+    def replace(self, key: str, data: bytes) -> None:
+        """See Store.replace."""
+        self._ready()
+        files.replace(self.path(key), data)
+
+    def swap(self, key: str, expected: bytes | None, data: bytes) -> bool:
+        """See Store.swap."""
+        self._ready()
+        path = self.path(key)
+        with files.locked(path):
+            if (path.read_bytes() if path.exists() else None) != expected:
+                return False
+            files.replace(path, data)
+        return True
+
+    def delete(self, key: str) -> bool:
+        """See Store.delete."""
+        try:
+            self.path(key).unlink()
+        except FileNotFoundError:
+            return False
+        files.fsync_folder(self.path(key).parent)
+        return True
+
+    def local(self, key: str) -> Path:
+        """See Store.local."""
+        return self.path(key)
+
+    @contextmanager
+    def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:
+        """See Store.writing."""
+        self._ready()
+        temporary = files.temporary_beside(self.path(key))
+        with files.writing(temporary) as f:
+            draft = Draft(f, key)
+            yield draft
+        path = self.path(draft.key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if overwrite:
+            temporary.replace(path)
+            files.fsync_folder(path.parent)
+            draft.made = True
+        else:
+            draft.made = files.publish(temporary, path)
+
+    def locked(self, key: str) -> AbstractContextManager[None]:
+        """See Store.locked: a lock of the kernel, released when its holder dies."""
+        return files.locked(self.path(key))
+
+    def probe(self) -> None:
+        """See Store.probe."""
+        first, second = (files.temporary_beside(self.path(".probe")) for _ in range(2))
+        try:
+            first.write_bytes(b"1")
+            try:
+                os.link(first, second)
+            except OSError as e:
+                if e.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
+                raise SevenfoldError(
+                    "this file system has no hard links, so two writers could overwrite each other",
+                    where=self.url,
+                    do="put the lake on a local disk or in a bucket",
+                ) from None
+            if files.publish(first, second):
+                raise SevenfoldError("this file system replaces a file that exists by a hard link", where=self.url)
+        finally:
+            first.unlink(missing_ok=True)
+            second.unlink(missing_ok=True)
+
+    def _ready(self) -> None:
+        if not self._probed:
+            self.probe()
+            self._probed = True
+
+
+def _walk(folder: Path, prefix: str, hidden: bool, found: list[Entry]) -> None:
+    try:
+        with os.scandir(folder) as listing:
+            for item in listing:
+                if item.name.startswith(".") and not hidden:
+                    continue
+                if item.is_dir(follow_symlinks=False):
+                    _walk(Path(item.path), f"{prefix}{item.name}/", hidden, found)
+                    continue
+                try:
+                    status = item.stat()
+                except FileNotFoundError:  # gone since it was listed
+                    continue
+                found.append(Entry(f"{prefix}{item.name}", status.st_size, status.st_mtime))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def open_store(url: str | os.PathLike[str]) -> Store:
+    """The store of a folder or of `s3://bucket/prefix` (credentials and endpoint from the environment, AWS_...).
+
+    Raises SevenfoldError for another scheme.
+    """
+    text = os.fspath(url)
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        return LocalStore(Path(text).absolute())
+    if scheme != "s3":
+        raise SevenfoldError(
+            f"the scheme {scheme!r} is not known", where=text, expected="a folder or s3://bucket/prefix"
+        )
+    from sevenfold.storage.bucket import BucketStore
+
+    return BucketStore(text)
