@@ -225,7 +225,7 @@ def _test_version(lake: Lake, project: Project, ref: str | None, models: list[Mo
 def _slices(lake: Lake, samples: pa.Table, champion: Model | None) -> list[Any]:
     from sevenfold.training.gate import slices_by
 
-    seen = {b["batch"] for c in (champion.saw if champion else ()) for b in lake.manifest(c).batches}
+    seen = {b for c in (champion.saw if champion else ()) for b in lake.manifest(c).batch_ids}
     new = [b for b in pc.unique(samples["batch"]).to_pylist() if champion is not None and b not in seen]
     return [s for column in SLICED_BY for s in slices_by(samples, column, new=new if column == "batch" else ())]
 

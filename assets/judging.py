@@ -164,7 +164,7 @@ def _reference_of_batch(lake: Lake, dataset: str, batch: str) -> Version | None:
     number = lake.refs(dataset, "branches").get("main")
     while number is not None:
         version = lake.version(dataset, f"v{number}")
-        if batch not in {b["batch"] for b in lake.manifest(version.content_id).batches}:
+        if batch not in lake.manifest(version.content_id).batch_ids:
             return version
         number = version.parents[0] if version.parents else None
     return None

@@ -74,7 +74,7 @@ def dataset_version(
             "version": version.name,
             "new": new,
             "content id": version.content_id,
-            "batches": dg.MetadataValue.json([b["batch"] for b in manifest.batches]),
+            "batches": dg.MetadataValue.json(list(manifest.batch_ids)),
             "samples": lake.samples_of(version.content_id).num_rows,
             "overlays": len(manifest.overlays),
         },

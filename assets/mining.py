@@ -72,7 +72,7 @@ def label_errors(
 
 def queue_names(lake: Lake, project: Project, version: Version | None = None) -> list[str]:
     """The stored queues of the dataset, or of one version, by name."""
-    names = sorted(p.stem for p in (lake.root / "queues" / project.dataset).glob("[!.]*.parquet"))
+    names = lake.queues(project.dataset)
     return [n for n in names if version is None or n.endswith(f"-{version.name}")]
 
 

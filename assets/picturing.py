@@ -18,7 +18,6 @@ from sevenfold.storage.index import QUARANTINE
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
 from sevenfold.storage.records import Batch, Version
-from sevenfold.storage.reviews import list_reviews
 from sevenfold.storage.sources import InputError, open_source
 
 TILES = 30
@@ -52,7 +51,7 @@ def queue(lake: Lake, project: Project, line: Sequence[Version], kind: str) -> G
     """The newest queue of a kind along a line of versions, with what review said of it; None when none was mined."""
     for version in reversed(line):
         name = f"{kind}-{version.name}"
-        if not (lake.root / "queues" / project.dataset / f"{name}.parquet").exists():
+        if name not in lake.queues(project.dataset):
             continue
         table = lake.queue(project.dataset, name)
         shown = table.filter(pc.equal(table["kind"], "suspected_label")) if kind == "suspected" else table
@@ -109,7 +108,7 @@ def _from_source(batch: Batch, paths: Sequence[str]) -> dict[str, bytes]:
 def _reviewed(lake: Lake, project: Project, queue: str) -> dict[str, str]:
     """Sample id -> the label that reviews of this queue settled on."""
     found: dict[str, str] = {}
-    for review in list_reviews(lake.root, project.dataset):
+    for review in lake.reviews(project.dataset):
         if queue in review.queues:
             overlay = lake.overlay(review.overlay)
             found |= {i: x for i, x in zip(overlay["id"].to_pylist(), overlay["label"].to_pylist(), strict=True) if x}

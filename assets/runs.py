@@ -12,7 +12,6 @@ from sevenfold.assets.mining import HARD, RANDOM
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
 from sevenfold.storage.records import Version
-from sevenfold.storage.reviews import list_reviews
 
 if TYPE_CHECKING:
     from sevenfold.quality.version import Gain
@@ -49,7 +48,7 @@ def newest_steps(lake: Lake, content_id: str) -> pa.Table | None:
 
 def control_of(lake: Lake, project: Project, version: Version) -> Version | None:
     """The random control of a mined version: of the same parents, its review from a random queue of the same size."""
-    queues = {r.name: r.queues for r in list_reviews(lake.root, project.dataset)}
+    queues = {r.name: r.queues for r in lake.reviews(project.dataset)}
 
     def asked(v: Version, kind: str) -> bool:
         names = [q for r in v.provenance.get("reviews", ()) for q in queues.get(r, ())]

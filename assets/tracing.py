@@ -6,7 +6,6 @@ from sevenfold.quality.report import Edge, Lineage, Node
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
 from sevenfold.storage.records import Version
-from sevenfold.storage.reviews import list_reviews
 
 
 def ancestors(lake: Lake, version: Version) -> list[Version]:
@@ -24,15 +23,15 @@ def lineage(lake: Lake, project: Project, version: Version) -> Lineage:
     nodes: list[Node] = []
     edges: list[Edge] = []
     there: set[str] = set()
-    reviews = {r.name: r for r in list_reviews(lake.root, project.dataset)}
+    reviews = {r.name: r for r in lake.reviews(project.dataset)}
     line = ancestors(lake, version)
     for v in line:
         nodes.append(Node(v.name, "version", v.name, f"{lake.samples_of(v.content_id).num_rows:,} samples"))
-        for entry in lake.manifest(v.content_id).batches:
-            batch = entry["batch"]
+        for batch in lake.manifest(v.content_id).batch_ids:
             if batch not in there:
                 there.add(batch)
-                nodes.append(Node(f"batch:{batch}", "batch", batch, f"{entry['samples']:,} samples"))
+                samples = lake.batch(project.dataset, batch).counts["samples"]
+                nodes.append(Node(f"batch:{batch}", "batch", batch, f"{samples:,} samples"))
                 edges.append(Edge(f"batch:{batch}", v.name))
         if v.parents and v is not line[0]:
             edges.append(Edge(f"v{v.parents[0]}", v.name))

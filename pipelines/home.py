@@ -44,7 +44,7 @@ def environment(project: Project) -> dict[str, str]:
         "DAGSTER_HOME": str(prepare(project)),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
         VARIABLE: str(project.folder),
-        **({"SEVENFOLD_LAKE": str(project.path("lake"))} if project.lake.is_absolute() else {}),
+        **({"SEVENFOLD_LAKE": project.lake_url} if project.lake == project.lake_url else {}),
     }
 
 

@@ -27,7 +27,7 @@ def gather(
     Raises SevenfoldError while there is no champion or no version.
     """
     champion = registry.resolve(lake, f"{project.model}@champion")
-    there = {b["batch"] for b in lake.manifest(champion.content_id).batches}
+    there = set(lake.manifest(champion.content_id).batch_ids)
     waiting = [b for b in lake.batches(project.dataset) if b.status != "rejected" and b.batch not in there]
     waiting.sort(key=lambda b: b.times["landed"])
     version = lake.version(project.dataset)
@@ -68,7 +68,7 @@ def to_learn(lake: Lake, project: Project) -> int:
     champion = registry.resolve(lake, f"{project.model}@champion")
     here = lake.version(project.dataset)
     count = len(fitting.new_to(lake, champion, lake.samples_of(here.content_id)))
-    there = {b["batch"] for b in lake.manifest(here.content_id).batches}
+    there = set(lake.manifest(here.content_id).batch_ids)
     for batch in lake.batches(project.dataset):
         if batch.status == "admitted" and batch.batch not in there:
             splits = lake.batch_rows(project.dataset, batch.batch)["split"].to_pylist()

@@ -193,7 +193,7 @@ class BucketStore(Store):
     def _get(self, key: str) -> tuple[bytes, str]:
         try:
             found = self._obstore.get(self._store, self._prefix + key)
-            return bytes(found.bytes()), found.meta["e_tag"]
+            return bytes(found.bytes()), found.meta["e_tag"] or ""
         except _missing():
             raise FileNotFoundError(f"{self.url}/{key}") from None
 
@@ -204,12 +204,13 @@ class BucketStore(Store):
         """
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
+        refused: tuple[type[Exception], ...] = (AlreadyExistsError, PreconditionError, *_missing())
         unsure = False
         for pause in (*PAUSES, None):
             try:
                 self._obstore.put(self._once, self._prefix + key, data, mode=mode, use_multipart=False)
                 return True
-            except (AlreadyExistsError, PreconditionError, *_missing()):
+            except refused:
                 return unsure and self._holds(key, data)
             except BaseError as e:
                 if pause is None or isinstance(e, _final()):

@@ -1,7 +1,14 @@
-"""Commit: pack the admitted batches that a branch lacks, in id order, add overlays, publish, move the branch."""
+"""Commit: pack the admitted batches that a branch lacks, in id order, add overlays, publish, move the branch.
+
+Optimistic: everything is prepared against the head as it was; only giving the number and moving the branch happens
+under the dataset's lock. When another writer was faster, the commit is made again on top of his, unless the two edit
+the same fields of the same samples.
+"""
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import files, overlays, versions
+from sevenfold.storage import overlays, versions
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import INDEX, SAMPLES
+from sevenfold.storage.index import BAKED, INDEX, SAMPLES, conform, read_parquet
+from sevenfold.storage.keys import batch_key, commits_key, index_key, landing_key
 from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import Batch, Manifest, Version
 from sevenfold.storage.sources import Source, open_source
+from sevenfold.storage.store import Store
 
 SCHEMA = {f.name: str(f.type) for f in INDEX}
 
@@ -33,63 +42,71 @@ class Plan:
     classes: tuple[str, ...]
 
 
-def read_batches(root: Path, dataset: str) -> list[Batch]:
+def read_batches(store: Store, dataset: str) -> list[Batch]:
     """All batch records of a dataset, in id order."""
-    folder = root / "batches" / check_name(dataset, "dataset name")
-    return [Batch.read(p) for p in sorted(folder.glob("[!.]*.json"), key=lambda p: p.stem)]
+    names = store.names(f"batches/{check_name(dataset, 'dataset name')}")
+    ids = sorted(n.removesuffix(".json") for n in names if n.endswith(".json"))
+    return [Batch.read(store, batch_key(dataset, b)) for b in ids]
 
 
-def plan(root: Path, dataset: str, branch: str, extra_labels: Sequence[str] = ()) -> Plan:
+def plan(store: Store, dataset: str, branch: str, extra_labels: Sequence[str] = ()) -> Plan:
     """Find the head, the admitted batches that it lacks, and the classes in their append-only order."""
-    number = versions.read_refs(root, dataset, "branches").get(branch)
-    head = versions.resolve(root, dataset, f"v{number}") if number is not None else None
-    manifest = versions.read_manifest(root, head.content_id) if head else None
-    there = {b["batch"] for b in manifest.batches} if manifest else set()
-    pending = tuple(b for b in read_batches(root, dataset) if b.status == "admitted" and b.batch not in there)
+    number = versions.head(store, dataset, branch)
+    head = versions.read_version(store, dataset, number) if number is not None else None
+    manifest = versions.read_manifest(store, head.content_id) if head else None
+    there = set(manifest.batch_ids) if manifest else set()
+    pending = tuple(b for b in read_batches(store, dataset) if b.status == "admitted" and b.batch not in there)
     classes = list(manifest.classes if manifest else ())
     declared = [c for b in pending for c in b.classes]
     found: set[str] = set(extra_labels)
     for b in pending:
-        table = pq.read_table(root / "batches" / dataset / f"{b.batch}.parquet", columns=["label"])
+        table = read_parquet(store, landing_key(dataset, b.batch), columns=["label"])
         found |= {x for x in pc.unique(table["label"]).to_pylist() if x is not None}
     classes += [c for c in [*dict.fromkeys(declared), *sorted(found)] if c not in classes]
     return Plan(head, manifest, pending, tuple(dict.fromkeys(classes)))
 
 
-def known_ids(root: Path, manifest: Manifest | None) -> Known:
+def known_ids(store: Store, manifest: Manifest | None) -> Known:
     """Every stored id of a version, excluded ones too, with its label after the overlays."""
     if manifest is None or not manifest.batches:
         return Known(pa.array([], pa.string()), pa.array([], pa.string()))
-    rows = read_index(root, manifest, ["id", "label"])
+    rows = read_index(store, manifest, ["id", "label"])
     labels = rows["label"]
     for digest in manifest.overlays:
-        overlay = overlays.read_overlay(root, digest)
+        overlay = overlays.read_overlay(store, digest)
         place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
         labels = pc.coalesce(pc.take(overlay["label"], place), labels)
     return Known(_flat(rows["id"]), _flat(labels))
 
 
-def read_index(root: Path, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
-    """All index rows of a version in manifest order, before overlays."""
-    schema = pa.schema([INDEX.field(c) for c in columns]) if columns else INDEX
-    tables = [
-        pq.read_table(root / "index" / b["index"][:2] / f"{b['index']}.parquet", columns=columns).cast(schema)
-        for b in manifest.batches
-        if b["index"]
-    ]
+def read_index(store: Store, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
+    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them."""
+    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED) if f.name in columns]
+    schema = pa.schema(fields)
+    tables = []
+    for b in manifest.batches:
+        if b["index"]:
+            path = store.local(index_key(b["index"]))
+            there = set(pq.read_schema(path).names)
+            tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def samples(root: Path, manifest: Manifest) -> pa.Table:
-    """The version's effective samples (index.SAMPLES) in manifest, shard and offset order."""
-    columns = [f.name for f in INDEX if f.name != "components"]
-    edits = [overlays.read_overlay(root, d) for d in manifest.overlays]
-    table = overlays.apply(read_index(root, manifest, columns), edits)
+def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
+    """The version's effective samples (index.SAMPLES) in manifest, shard and offset order.
+
+    With `masked`, samples that were taken down keep their row: an id and a split, everything else null.
+    """
+    columns = [f.name for f in (*INDEX, *BAKED) if f.name != "components"]
+    edits = [overlays.read_overlay(store, d) for d in manifest.overlays]
+    table = overlays.apply(read_index(store, manifest, columns), edits)
+    if not masked:
+        table = table.filter(pc.is_valid(table["shard"]))
     return table.select(SAMPLES.names).combine_chunks()
 
 
 def pack_pending(
-    root: Path,
+    store: Store,
     todo: Plan,
     *,
     shard_bytes: int,
@@ -98,18 +115,18 @@ def pack_pending(
     progress: Progress | None = None,
 ) -> list[Batch]:
     """Pack the plan's batches in id order, each against the head and the batches before it; stop after `only`."""
-    known = known_ids(root, todo.manifest)
+    known = known_ids(store, todo.manifest)
     numbers = {c: i for i, c in enumerate(todo.classes)}
     packed = []
     for batch in todo.pending:
         source = (sources or {}).get(batch.batch)
         if source is None:
             source = _LazySource(batch)
-        done = pack(root, batch, source, known, numbers, shard_bytes=shard_bytes, progress=progress)
+        done = pack(store, batch, source, known, numbers, shard_bytes=shard_bytes, progress=progress)
         packed.append(done)
         if batch.batch == only:
             break
-        rows = pq.read_table(root / "batches" / batch.dataset / f"{batch.batch}.parquet", columns=["id", "label"])
+        rows = read_parquet(store, landing_key(batch.dataset, batch.batch), columns=["id", "label"])
         new = rows.filter(pc.is_null(pc.index_in(rows["id"], value_set=known.ids)))
         known = Known(
             pa.concat_arrays([known.ids, _flat(new["id"])]), pa.concat_arrays([known.labels, _flat(new["label"])])
@@ -146,7 +163,7 @@ class _LazySource(Source):
 
 
 def commit(
-    root: Path,
+    store: Store,
     dataset: str,
     *,
     branch: str,
@@ -161,26 +178,69 @@ def commit(
 
     `edits` are overlay tables; `start` names the version at which a new branch begins. With nothing to add the
     head is returned. Raises SevenfoldError when there is neither a head nor an admitted batch, when an overlay names
-    a sample that the version lacks, or when another writer moved the branch meanwhile. Saying again the overlays that
-    the head ends with adds nothing, so that a retry adopts what it made before.
+    a sample that the version lacks, or when another writer edited the same fields of the same samples meanwhile.
+    Saying again the overlays that the head ends with adds nothing, so that a retry adopts what it made before.
     """
     check_ref(branch, "branch")
     edits = [e for e in map(overlays.checked, edits) if e.num_rows]
-    if start is not None and branch not in versions.read_refs(root, dataset, "branches"):
-        versions.move_branch(root, dataset, branch, None, versions.resolve(root, dataset, start).number)
+    if start is not None and versions.head(store, dataset, branch) is None:
+        versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
     labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
-    todo = plan(root, dataset, branch, labels)
+    first: Plan | None = None
+    for attempt in range(TRIES):
+        todo = plan(store, dataset, branch, labels)
+        if first is None:
+            first = todo
+        elif edits:
+            _refuse_conflicts(store, branch, first, todo, edits)
+        manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress)
+        if todo.manifest is not None and todo.head is not None and manifest.content_id == todo.manifest.content_id:
+            return todo.head, False
+        parents = (todo.head.number,) if todo.head else ()
+        wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
+        published = publish(store, wanted, branch, manifest)
+        if published is not None:
+            return published
+        time.sleep(random.random() * 0.05 * (attempt + 1))
+    raise SevenfoldError(
+        f"other writers moved the branch {branch} {TRIES} times meanwhile", where=dataset, do="commit again"
+    )
+
+
+TRIES = 100
+"""How often a commit is made again because another writer was faster."""
+
+
+def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> tuple[Version, bool] | None:
+    """Write the manifest, give the version its number, move the branch from its first parent (none: create it).
+
+    Returns the version and whether this call made it; None when the branch is no longer at that parent.
+    """
+    expected = wanted.parents[0] if wanted.parents else None
+    fresh = versions.write_manifest(store, manifest)
+    with store.locked(commits_key(wanted.dataset)):  # so that a loser leaves no version that no branch holds
+        if versions.head(store, wanted.dataset, branch) != expected:
+            return None
+        version, made = versions.append(store, wanted, fresh=fresh)
+        versions.move_branch(store, wanted.dataset, branch, expected, version.number)
+    return version, made
+
+
+def _prepare(
+    store: Store, dataset: str, todo: Plan, edits: Sequence[pa.Table], shard_bytes: int, progress: Progress | None
+) -> Manifest:
+    """Pack what the plan adds; the manifest of the version to be, not yet written."""
     if todo.head is None and not todo.pending:
-        waiting = [b.batch for b in read_batches(root, dataset) if b.status in ("landed", "rejected")]
+        waiting = [b.batch for b in read_batches(store, dataset) if b.status in ("landed", "rejected")]
         raise SevenfoldError(
             f"{dataset} has no admitted batch to commit",
-            where=str(root),
+            where=store.url,
             expected="a batch that passed its checks",
             do=f"run `sevenfold check {waiting[0]}`, mend what fails and check again"
             if waiting
             else "run `sevenfold ingest` first",
         )
-    packed = pack_pending(root, todo, shard_bytes=shard_bytes, progress=progress)
+    packed = pack_pending(store, todo, shard_bytes=shard_bytes, progress=progress)
     entries = [
         {"batch": b.batch, "digest": b.digest, **{k: b.packed[k] for k in ("index", "samples", "shards")}}
         for b in packed
@@ -193,29 +253,35 @@ def commit(
         overlays=before.overlays if before else (),
         schema=SCHEMA,
     )
-    if edits:
-        stored = _flat(read_index(root, manifest, ["id"])["id"])
-        for edit in edits:
-            missing = edit["id"].filter(pc.is_null(pc.index_in(edit["id"], value_set=stored)))
-            if len(missing):
-                raise SevenfoldError(
-                    f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
-                    expected=f"ids among the {len(stored)} stored samples of {dataset}",
-                    do="drop these rows, or commit the batch that holds them first",
-                )
-        digests = tuple(overlays.write_overlay(root, e) for e in edits)
-        if manifest.overlays[-len(digests) :] == digests:
-            digests = ()  # a retry: saying the last words again changes nothing
-        manifest = Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
-    if before is not None and todo.head is not None and manifest.content_id == before.content_id:
-        return todo.head, False
-    files.create(versions.manifest_path(root, manifest.content_id), manifest.to_json())
-    parents = (todo.head.number,) if todo.head else ()
-    wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
-    if versions.read_refs(root, dataset, "branches").get(branch) != (todo.head.number if todo.head else None):
+    if not edits:
+        return manifest
+    stored = _flat(read_index(store, manifest, ["id"])["id"])
+    for edit in edits:
+        missing = edit["id"].filter(pc.is_null(pc.index_in(edit["id"], value_set=stored)))
+        if len(missing):
+            raise SevenfoldError(
+                f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
+                expected=f"ids among the {len(stored)} stored samples of {dataset}",
+                do="drop these rows, or commit the batch that holds them first",
+            )
+    digests = tuple(overlays.write_overlay(store, e) for e in edits)
+    if manifest.overlays[-len(digests) :] == digests:
+        digests = ()  # a retry: saying the last words again changes nothing
+    return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
+
+
+def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:
+    """Raise SevenfoldError when what others committed since `first` edits the same fields of the same samples."""
+    before = first.manifest.overlays if first.manifest else ()
+    since = (
+        now.manifest.overlays[len(before) :] if now.manifest and now.manifest.overlays[: len(before)] == before else ()
+    )
+    clash = overlays.conflicts([overlays.read_overlay(store, d) for d in since], edits)
+    if clash.num_rows:
+        row = clash.slice(0, 1).to_pylist()[0]
         raise SevenfoldError(
-            f"another writer moved the branch {branch} meanwhile", where=dataset, do="commit again on the new head"
+            f"another writer edited {clash.num_rows} of the same samples on {branch} meanwhile: of {row['id']} the "
+            f"{row['field']} is {row['ours']} there and {row['theirs']} here",
+            expected="edits of other samples or fields, or the same ones",
+            do="look at the newest version, decide, and commit again",
         )
-    version, made = versions.append(root, wanted)
-    versions.move_branch(root, dataset, branch, todo.head.number if todo.head else None, version.number)
-    return version, made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sevenfold.storage import files
+from sevenfold.storage.store import Store
 
 _MEASURED = [
     ("label", pa.string()),
@@ -39,6 +39,12 @@ INDEX = pa.schema(
     ]
 )
 """The sample index, a row per stored sample. `offset`, `size`: its image within the shard; `components`: the rest."""
+
+BAKED = pa.schema([("weight", pa.float64()), ("exclude", pa.bool_())])
+"""Further columns of an index that compaction wrote: overlays baked in. Absent or null: weight 1, not excluded.
+
+A row without a shard has no bytes any more: it was excluded before the compaction, or taken down.
+"""
 
 SAMPLES = pa.schema(
     [f for f in INDEX if f.name not in ("components", "label", "split")]
@@ -94,26 +100,34 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def write_parquet(path: Path, groups: Iterable[pa.Table], schema: pa.Schema, *, overwrite: bool) -> bool:
+def write_parquet(store: Store, key: str, groups: Iterable[pa.Table], schema: pa.Schema, *, overwrite: bool) -> bool:
     """Write one row group per table, synced and published whole; True when this call made the file.
 
     With `overwrite` an older file is replaced atomically, else it is left as it is.
     """
-    if not overwrite and path.exists():
+    if not overwrite and store.exists(key):
         return False
-    temporary = files.temporary_beside(path)
+    with store.writing(key, overwrite=overwrite) as draft:
+        parquet_into(draft.file, groups, schema)
+    return draft.made
+
+
+def parquet_into(file: IO[bytes], groups: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write Parquet to an open file, one row group per table."""
     dictionary = [f.name for f in schema if f.name in _REPEATED]
-    with (
-        files.writing(temporary) as f,
-        pq.ParquetWriter(f, schema, compression="zstd", use_dictionary=dictionary) as writer,
-    ):
+    with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=dictionary) as writer:
         for group in groups:
             writer.write_table(group, row_group_size=max(1, group.num_rows))
-    if overwrite:
-        temporary.replace(path)
-        files.fsync_folder(path.parent)
-        return True
-    return files.publish(temporary, path)
+
+
+def read_parquet(
+    store: Store, key: str, schema: pa.Schema | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """A table the lake keeps; raises FileNotFoundError."""
+    path = store.local(key)
+    if not path.exists():
+        raise FileNotFoundError(f"{store.url}/{key}")
+    return pq.read_table(path, schema=schema, columns=list(columns) if columns else None)
 
 
 _REPEATED = {

@@ -19,17 +19,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sevenfold.storage import files
 from sevenfold.storage.canonical import digest_json, digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, LANDING, PROPERTIES, QUARANTINE, write_parquet
+from sevenfold.storage.keys import aliases_key, batch_key, landing_key, quarantine_key
 from sevenfold.storage.measure import MEASURED, measure_many
-from sevenfold.storage.names import ALIASES_SUFFIX, check_batch, check_name
+from sevenfold.storage.names import check_batch, check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
 from sevenfold.storage.resolve import resolve
 from sevenfold.storage.signals import PART_SEPARATOR
 from sevenfold.storage.sources import InputError, Source
+from sevenfold.storage.store import Store
 
 Measurements = tuple[pa.RecordBatch, list[tuple[int, str, str]]]
 """Of a chunk: rows of MEASURED, and (position, reason, detail) of the inputs that have none."""
@@ -39,7 +40,7 @@ CHUNK = 256
 
 
 def ingest(
-    root: Path,
+    store: Store,
     source: Source,
     dataset: str,
     batch: str | None,
@@ -54,7 +55,7 @@ def ingest(
 
     Parameters
     ----------
-    root : the lake's folder.
+    store : where the lake lies.
     batch : its id; None makes one from the source's name and content.
     classes : the ontology: other labels are quarantined as label_outside_ontology. None takes any.
     workers : processes that decode; 1 decodes in this one.
@@ -65,9 +66,8 @@ def ingest(
     check_name(dataset, "dataset name")
     if batch is not None:
         check_batch(batch)
-        record_path = root / "batches" / dataset / f"{batch}.json"
-        if record_path.exists():
-            old = Batch.read(record_path)
+        if store.exists(batch_key(dataset, batch)):
+            old = Batch.read(store, batch_key(dataset, batch))
             if old.fingerprint == source.fingerprint and old.classes == tuple(classes or ()):
                 return old, False
     if not source.inputs:
@@ -80,7 +80,7 @@ def ingest(
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
     digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
     batch = batch or check_batch(f"{_stem(source.root)}-{digest[:8]}")
-    record_path = root / "batches" / dataset / f"{batch}.json"
+    key = batch_key(dataset, batch)
     seconds = time.perf_counter() - started
     record = Batch(
         dataset=dataset,
@@ -103,25 +103,24 @@ def ingest(
         classes=tuple(classes or ()),
         notes=source.notes,
     )
-    folder = record_path.parent
-    with files.locked(record_path):  # of two landings under one id, the second sees the first whole
-        if record_path.exists():
-            old = Batch.read(record_path)
+    with store.locked(key):  # of two landings under one id, the second sees the first whole
+        if store.exists(key):
+            old = Batch.read(store, key)
             if old.digest != digest:
                 raise SevenfoldError(
                     f"the batch {batch} exists with other content",
-                    where=str(record_path),
+                    where=f"{store.url}/{key}",
                     expected=f"content digest {old.digest[:12]}, found {digest[:12]}",
                     do="land the changed source under a new batch id (--batch)",
                 )
             return old, False
-        write_parquet(folder / f"{batch}.parquet", [rows], LANDING, overwrite=True)
-        write_parquet(folder / f"{batch}{ALIASES_SUFFIX}.parquet", [aliases], ALIASES, overwrite=True)
-        write_parquet(root / "quarantine" / dataset / f"{batch}.parquet", [quarantine], QUARANTINE, overwrite=True)
+        write_parquet(store, landing_key(dataset, batch), [rows], LANDING, overwrite=True)
+        write_parquet(store, aliases_key(dataset, batch), [aliases], ALIASES, overwrite=True)
+        write_parquet(store, quarantine_key(dataset, batch), [quarantine], QUARANTINE, overwrite=True)
         for name in PROPERTIES:
             values = properties.select(["id", name]).rename_columns(["id", "value"])
             write_signal(name, f"{dataset}{PART_SEPARATOR}{batch}", values, batch)
-        files.create(record_path, record.to_json())  # the landing exists from here on, not before
+        store.create(key, record.to_json())  # the landing exists from here on, not before
     return record, True
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import OVERLAY, SAMPLES, conform, write_parquet
+from sevenfold.storage.index import BAKED, OVERLAY, SAMPLES, conform, read_parquet, write_parquet
+from sevenfold.storage.keys import overlay_key
 from sevenfold.storage.names import SPLITS
-
-
-def overlay_path(root: Path, digest: str) -> Path:
-    """Where the overlay of this digest lies."""
-    return root / "overlays" / f"{digest}.parquet"
+from sevenfold.storage.store import Store
 
 
 def checked(table: pa.Table) -> pa.Table:
@@ -47,25 +43,58 @@ def checked(table: pa.Table) -> pa.Table:
     return table
 
 
-def write_overlay(root: Path, table: pa.Table) -> str:
+def write_overlay(store: Store, table: pa.Table) -> str:
     """Store an overlay (see `checked`) and return its digest."""
     table = checked(table)
     digest = digest_table(table)
-    write_parquet(overlay_path(root, digest), [table], OVERLAY, overwrite=False)
+    write_parquet(store, overlay_key(digest), [table], OVERLAY, overwrite=False)
     return digest
 
 
-def read_overlay(root: Path, digest: str) -> pa.Table:
+def read_overlay(store: Store, digest: str) -> pa.Table:
     """The overlay's rows, columns of index.OVERLAY."""
-    return pq.read_table(overlay_path(root, digest), schema=OVERLAY)
+    return read_parquet(store, overlay_key(digest), OVERLAY)
 
 
-def apply(rows: pa.Table, overlays: list[pa.Table]) -> pa.Table:
+def conflicts(ours: Sequence[pa.Table], theirs: Sequence[pa.Table]) -> pa.Table:
+    """Fields that two series of overlays leave at different values: id, field, ours, theirs (as text)."""
+    mine, other = _last_words(ours), _last_words(theirs)
+    place = pc.index_in(mine["id"], value_set=other["id"].combine_chunks())
+    both = mine.filter(pc.is_valid(place))
+    beside = other.take(place.drop_null())
+    parts = []
+    for name in EDITS:
+        differ = pc.fill_null(pc.not_equal(both[name], beside[name]), False)  # one side says nothing: no conflict
+        texts = [t[name].filter(differ).cast(pa.string()) for t in (both, beside)]
+        ids = both["id"].filter(differ)
+        field = pa.array([name] * len(ids), pa.string())
+        parts.append(pa.table({"id": ids, "field": field, "ours": texts[0], "theirs": texts[1]}))
+    return pa.concat_tables(parts).sort_by([("id", "ascending"), ("field", "ascending")])
+
+
+def _last_words(overlays: Sequence[pa.Table]) -> pa.Table:
+    """id and EDITS: what a series of overlays says last about every field of every id it names."""
+    rows = pa.concat_tables([o.select(["id", *EDITS]) for o in overlays]) if overlays else OVERLAY.empty_table()
+    ids = pc.unique(rows["id"])
+    columns = {"id": pa.chunked_array([ids])}
+    for name in EDITS:
+        column = pa.chunked_array([pa.nulls(len(ids), OVERLAY.field(name).type)])
+        for overlay in overlays:
+            place = pc.index_in(ids, value_set=overlay["id"].combine_chunks())
+            column = pc.coalesce(pa.chunked_array([pc.take(overlay[name].combine_chunks(), place)]), column)
+        columns[name] = column
+    return pa.table(columns)
+
+
+EDITS = ("exclude", "label", "split", "weight")
+"""What an overlay can change of a sample."""
+
+
+def apply(rows: pa.Table, overlays: Sequence[pa.Table]) -> pa.Table:
     """Effective samples (index.SAMPLES) of index rows: later overlays win field by field; excluded rows go last."""
-    table = rows
-    if "weight" not in table.column_names:
-        table = table.append_column("weight", pa.array([1.0] * rows.num_rows, pa.float64()))
-    excluded = pa.chunked_array([pa.array([False] * rows.num_rows, pa.bool_())])
+    table = conform(rows, pa.schema([*SAMPLES, *(f for f in BAKED if f.name not in SAMPLES.names)]))
+    table = table.set_column(table.column_names.index("weight"), "weight", pc.fill_null(table["weight"], 1.0))
+    excluded = pc.fill_null(table["exclude"], False)
     for overlay in overlays:
         place = pc.index_in(table["id"], value_set=overlay["id"].combine_chunks())
         excluded = pc.coalesce(pc.take(overlay["exclude"], place), excluded)

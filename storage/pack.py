@@ -7,22 +7,31 @@ id order, so that the classes are mixed and any machine writes the same bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from sevenfold.storage import files, tar
+from sevenfold.storage import tar
 from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
-from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, conform, write_parquet
-from sevenfold.storage.names import SPLITS, check_batch, check_name
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, conform, read_parquet, write_parquet
+from sevenfold.storage.keys import (
+    aliases_key,
+    batch_key,
+    index_key,
+    landing_key,
+    quarantine_key,
+    relabels_key,
+    shard_key,
+)
+from sevenfold.storage.names import SPLITS
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
 from sevenfold.storage.sources import InputError, Source
+from sevenfold.storage.store import Store
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Known:
 
 
 def pack(
-    root: Path,
+    store: Store,
     batch: Batch,
     source: Source | None,
     known: Known,
@@ -50,8 +59,7 @@ def pack(
     known ids with another label become proposed relabels in the queue `relabels-<batch>`; an input whose bytes have
     changed since landing is quarantined as `changed`. `source` may be None when the result is known to exist.
     """
-    folder = root / "batches" / batch.dataset
-    landed = pq.read_table(folder / f"{batch.batch}.parquet", schema=LANDING)
+    landed = read_parquet(store, landing_key(batch.dataset, batch.batch), LANDING)
     place = pc.index_in(landed["id"], value_set=known.ids)
     fresh = landed.filter(pc.is_null(place))
     old = landed.filter(pc.is_valid(place))
@@ -66,22 +74,22 @@ def pack(
     )
     old_labels = pc.take(known.labels, place.drop_null())
     against = digest_table(pa.table({"id": old["id"], "label": old_labels}))
-    if batch.packed and batch.packed["key"] == key and _all_there(root, batch.packed):
+    if batch.packed and batch.packed["key"] == key and _all_there(store, batch.packed):
         if batch.packed["against"] == against:
             return batch
         packed, changed = batch.packed, batch.reasons.get("changed", 0)
     else:
         if source is None:
             raise ValueError("packing needs the source")
-        written = _Writer(root, source, classes, batch, shard_bytes, progress or silent).write(fresh)
-        _note_changed(root, batch, written.changed)
+        written = _Writer(store, source, classes, batch, shard_bytes, progress or silent).write(fresh)
+        _note_changed(store, batch, written.changed)
         changed, index = len(written.changed), None
         if written.groups:
             index = digest_table(pa.concat_tables(written.groups))
-            write_parquet(root / "index" / index[:2] / f"{index}.parquet", written.groups, INDEX, overwrite=False)
+            write_parquet(store, index_key(index), written.groups, INDEX, overwrite=False)
         kept = sum(t.num_rows for t in written.groups)
         packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
-    relabelled = _known_again(root, batch, old, old_labels)
+    relabelled = _known_again(store, batch, old, old_labels)
     quarantined = landing_quarantined(batch) + changed
     counts = {
         "inputs": batch.counts["inputs"],
@@ -91,26 +99,19 @@ def pack(
         "quarantined": quarantined,
     }
     reasons = {k: v for k, v in batch.reasons.items() if k != "changed"} | ({"changed": changed} if changed else {})
-    with files.locked(record_path(root, batch.dataset, batch.batch)):
-        now = Batch.read(record_path(root, batch.dataset, batch.batch))  # its status may have moved meanwhile
-        packed = {**packed, "against": against}
-        return save(root, replace(now, packed=packed, counts=counts, reasons=dict(sorted(reasons.items()))))
+    packed, reasons = {**packed, "against": against}, dict(sorted(reasons.items()))
+    return change(store, batch, lambda now: replace(now, packed=packed, counts=counts, reasons=reasons))
 
 
-def record_path(root: Path, dataset: str, batch: str) -> Path:
-    """Where the batch's record lies."""
-    return root / "batches" / check_name(dataset, "dataset name") / f"{check_batch(batch)}.json"
+def change(store: Store, batch: Batch, how: Callable[[Batch], Batch]) -> Batch:
+    """Change a batch's record, whatever others change of it meanwhile; returns what it is then."""
 
+    def changed(before: bytes | None) -> bytes:
+        if before is None:
+            raise SevenfoldError(f"the batch {batch.batch} is gone", where=store.url, do="land it again")
+        return how(Batch.parse(before)).to_json()
 
-def save(root: Path, batch: Batch) -> Batch:
-    """Replace the batch's record atomically; who read it to change it holds `files.locked` on it meanwhile."""
-    files.replace(record_path(root, batch.dataset, batch.batch), batch.to_json())
-    return batch
-
-
-def shard_path(root: Path, digest: str) -> Path:
-    """Where the shard of this digest lies."""
-    return root / "shards" / digest[:2] / f"{digest}.tar"
+    return Batch.parse(store.update(batch_key(batch.dataset, batch.batch), changed))
 
 
 def landing_quarantined(batch: Batch) -> int:
@@ -118,10 +119,10 @@ def landing_quarantined(batch: Batch) -> int:
     return batch.counts["quarantined"] - batch.reasons.get("changed", 0)
 
 
-def _all_there(root: Path, packed: Mapping[str, Any]) -> bool:
+def _all_there(store: Store, packed: Mapping[str, Any]) -> bool:
     index = packed["index"]
-    return all(shard_path(root, s["digest"]).exists() for s in packed["shards"]) and (
-        index is None or (root / "index" / index[:2] / f"{index}.parquet").exists()
+    return all(store.exists(shard_key(s["digest"])) for s in packed["shards"]) and (
+        index is None or store.exists(index_key(index))
     )
 
 
@@ -129,9 +130,15 @@ class _Writer:
     """Writes shard after shard, each held in memory whole so that its digest is known before it has a name."""
 
     def __init__(
-        self, root: Path, source: Source, classes: Mapping[str, int], batch: Batch, shard_bytes: int, progress: Progress
+        self,
+        store: Store,
+        source: Source,
+        classes: Mapping[str, int],
+        batch: Batch,
+        shard_bytes: int,
+        progress: Progress,
     ) -> None:
-        self.root, self.source, self.classes, self.batch = root, source, classes, batch
+        self.store, self.source, self.classes, self.batch = store, source, classes, batch
         self.shard_bytes, self.progress = shard_bytes, progress
         self.groups: list[pa.Table] = []
         self.shards: list[dict[str, Any]] = []
@@ -190,7 +197,7 @@ class _Writer:
         if not keep:
             return
         pieces.append(tar.END)
-        digest = _publish_shard(self.root, pieces)
+        digest = _publish_shard(self.store, pieces)
         table = rows.take(keep)
         n = table.num_rows
         columns = {
@@ -212,24 +219,21 @@ class _Writer:
         )  # fmt: skip
 
 
-def _publish_shard(root: Path, pieces: list[bytes]) -> str:
+def _publish_shard(store: Store, pieces: list[bytes]) -> str:
     h = hashlib.sha256()
     for piece in pieces:
         h.update(piece)
     digest = h.hexdigest()
-    path = shard_path(root, digest)
-    if path.exists():
-        return digest
-    temporary = files.temporary_beside(path)
-    with files.writing(temporary) as f:
-        f.writelines(pieces)
-    files.publish(temporary, path)
+    if not store.exists(shard_key(digest)):
+        with store.writing(shard_key(digest)) as draft:
+            draft.file.writelines(pieces)
     return digest
 
 
-def _known_again(root: Path, batch: Batch, old: pa.Table, known_labels: pa.Array) -> int:
+def _known_again(store: Store, batch: Batch, old: pa.Table, known_labels: pa.Array) -> int:
     """Known ids: same label (or none) is one more path of it, another label is a proposal for people to decide."""
-    aliases = pq.read_table(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", schema=ALIASES)
+    key = aliases_key(batch.dataset, batch.batch)
+    aliases = read_parquet(store, key, ALIASES)
     aliases = aliases.filter(pc.not_equal(aliases["reason"], _KNOWN))
     again: list[dict[str, Any]] = []
     proposals: list[dict[str, Any]] = []
@@ -242,21 +246,20 @@ def _known_again(root: Path, batch: Batch, old: pa.Table, known_labels: pa.Array
                 {"id": row["id"], "rank": rank, "kind": "relabel", "label": label, "suggestion": row["label"]}
             )
     table = pa.concat_tables([aliases, pa.Table.from_pylist(again, schema=ALIASES)])
-    write_parquet(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", [table], ALIASES, overwrite=True)
-    path = root / "queues" / batch.dataset / f"relabels-{batch.batch}.parquet"
-    if proposals or path.exists():
-        queue = pa.Table.from_pylist(proposals, schema=QUEUE)
-        write_parquet(path, [queue], QUEUE, overwrite=True)
+    write_parquet(store, key, [table], ALIASES, overwrite=True)
+    queue = relabels_key(batch.dataset, batch.batch)
+    if proposals or store.exists(queue):
+        write_parquet(store, queue, [pa.Table.from_pylist(proposals, schema=QUEUE)], QUEUE, overwrite=True)
     return len(proposals)
 
 
 _KNOWN = "known already"
 
 
-def _note_changed(root: Path, batch: Batch, changed: list[dict[str, Any]]) -> None:
-    path = root / "quarantine" / batch.dataset / f"{batch.batch}.parquet"
-    table = pq.read_table(path, schema=QUARANTINE)
+def _note_changed(store: Store, batch: Batch, changed: list[dict[str, Any]]) -> None:
+    key = quarantine_key(batch.dataset, batch.batch)
+    table = read_parquet(store, key, QUARANTINE)
     before = table.filter(pc.not_equal(table["reason"], "changed"))
     if changed or before.num_rows != table.num_rows:
         table = pa.concat_tables([before, pa.Table.from_pylist(changed, schema=QUARANTINE)])
-        write_parquet(path, [table], QUARANTINE, overwrite=True)
+        write_parquet(store, key, [table], QUARANTINE, overwrite=True)

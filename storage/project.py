@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import SHARD_BYTES, Lake
+from sevenfold.storage.store import absolute
 
 FILE = "sevenfold.toml"
 Table = TypeVar("Table", bound=BaseModel)
@@ -23,7 +24,8 @@ class Project(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     folder: Path = Field(exclude=True)
-    lake: Path = Path("lake")
+    lake: str = "lake"
+    """A folder, or s3://bucket/prefix."""
     dataset: str = "main"
     inbox: Path = Path("inbox")
     policy: Path = Path("policy.yaml")
@@ -44,17 +46,22 @@ class Project(BaseModel):
         return (self.folder / getattr(self, name)).absolute()
 
     @property
+    def lake_url(self) -> str:
+        """Where the lake lies: an absolute folder or a URL."""
+        return absolute(self.lake, self.folder)
+
+    @property
     def home(self) -> Path:
         """Where Dagster and other services keep their state: beside the settings, never in the lake."""
         return self.folder / ".sevenfold"
 
     def open_lake(self) -> Lake:
         """The project's lake, which must exist."""
-        return Lake.open(self.path("lake"))
+        return Lake.open(self.lake_url)
 
     def create_lake(self) -> Lake:
         """The project's lake, made if absent."""
-        return Lake.create(self.path("lake"), shard_bytes=self.shard_bytes)
+        return Lake.create(self.lake_url, shard_bytes=self.shard_bytes)
 
 
 def section(project: Project, name: str, kind: type[Table]) -> Table:
@@ -99,12 +106,12 @@ def load(file: Path) -> Project:
         ) from None
 
 
-def find(start: Path | None = None, lake: Path | None = None) -> Project:
+def find(start: Path | None = None, lake: str | os.PathLike[str] | None = None) -> Project:
     """The project of `start` (default: the current folder) or of a folder above it.
 
     A lake given here, or in SEVENFOLD_LAKE, wins over the file's; with one of them no file is needed.
     """
-    lake = lake or (Path(os.environ["SEVENFOLD_LAKE"]) if os.environ.get("SEVENFOLD_LAKE") else None)
+    lake = lake or os.environ.get("SEVENFOLD_LAKE") or None
     here = (start or Path.cwd()).absolute()
     for folder in (here, *here.parents):
         if (folder / FILE).exists():
@@ -118,4 +125,4 @@ def find(start: Path | None = None, lake: Path | None = None) -> Project:
                 do="run `sevenfold init`, or give --lake or SEVENFOLD_LAKE",
             )
         project = Project(folder=here)
-    return project.model_copy(update={"lake": lake.absolute()}) if lake else project
+    return project.model_copy(update={"lake": absolute(lake, Path.cwd())}) if lake else project

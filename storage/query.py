@@ -11,9 +11,10 @@ from sevenfold.storage import versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, INDEX, QUARANTINE, QUEUE, SAMPLES
-from sevenfold.storage.overlays import overlay_path
+from sevenfold.storage.keys import index_key, overlay_key
 from sevenfold.storage.records import Manifest
 from sevenfold.storage.signals import PREDICTION, SIGNAL
+from sevenfold.storage.store import Store
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,7 +25,7 @@ VIEWS = (
 )  # fmt: skip
 
 
-def run(root: Path, query: str, dataset: str | None = None) -> pa.Table:
+def run(store: Store, query: str, dataset: str | None = None) -> pa.Table:
     """Answer one SELECT over the lake's views (VIEWS) as an Arrow table.
 
     `samples` is the newest version of `dataset`'s main branch (of the only dataset, or the first by name).
@@ -40,8 +41,8 @@ def run(root: Path, query: str, dataset: str | None = None) -> pa.Table:
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise SevenfoldError("this is not one SELECT", where=query.strip()[:80], expected="a single SELECT query")
-        create_views(connection, root, dataset, query)
-        connection.execute(f"SET allowed_directories = [{_text(str(root))}]")
+        create_views(connection, store, dataset, query)
+        connection.execute(f"SET allowed_directories = [{_text(str(store.local('')))}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         table = connection.sql(query).to_arrow_table()
@@ -53,16 +54,16 @@ def run(root: Path, query: str, dataset: str | None = None) -> pa.Table:
         connection.close()
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, root: Path, dataset: str | None, query: str = "") -> None:
+def create_views(connection: duckdb.DuckDBPyConnection, store: Store, dataset: str | None, query: str = "") -> None:
     """Define every view; those over one version each only when `query` could name them (empty: all)."""
-    names = sorted(p.name for p in (root / "datasets").glob("[!.]*")) if (root / "datasets").exists() else []
+    root, names = store.local(""), store.names("datasets")
     default = dataset or (names[0] if names else None)
     every: list[str] = []
     version_rows, shard_rows = [], []
     newest: str | None = None
     for name in names:
-        branches, tags = versions.read_refs(root, name, "branches"), versions.read_refs(root, name, "tags")
-        for version in versions.list_versions(root, name):
+        branches, tags = versions.read_refs(store, name, "branches"), versions.read_refs(store, name, "tags")
+        for version in versions.list_versions(store, name):
             pointing = [k for k, v in {**branches, **tags}.items() if v == version.number]
             version_rows.append(
                 {
@@ -71,9 +72,9 @@ def create_views(connection: duckdb.DuckDBPyConnection, root: Path, dataset: str
                     "message": version.message, "time": version.provenance.get("time"), "refs": pointing,
                 }
             )  # fmt: skip
-            manifest = versions.read_manifest(root, version.content_id)
+            manifest = versions.read_manifest(store, version.content_id)
             shard_rows += [{"dataset": name, "version": version.name, **s} for s in manifest.shards]
-            select = version_sql(root, manifest)
+            select = version_sql(store, manifest)
             if not query or "samples_all" in query.lower():
                 every.append(f"SELECT {_text(name)} AS dataset, {_text(version.name)} AS version, * FROM ({select})")
             if name == default and branches.get("main") == version.number:
@@ -83,7 +84,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, root: Path, dataset: str
     _view(connection, "samples_all", " UNION ALL ".join(every) or _empty(empty_all))
     _table(connection, "versions", version_rows, _VERSIONS)
     _table(connection, "shards", shard_rows, _SHARDS)
-    _table(connection, "batches", _batch_rows(root), _BATCHES)
+    _table(connection, "batches", _batch_rows(store), _BATCHES)
     _parquet(connection, root, "aliases", "batches/*/*.aliases.parquet", ALIASES, ("dataset", "batch"))
     _parquet(connection, root, "quarantine", "quarantine/*/*.parquet", QUARANTINE, ("dataset", "batch"))
     _parquet(connection, root, "queues", "queues/*/*.parquet", QUEUE, ("dataset", "queue"))
@@ -95,9 +96,9 @@ def create_views(connection: duckdb.DuckDBPyConnection, root: Path, dataset: str
     _json(connection, root, "models", "models/*/*/model.json", pa.schema([("name", pa.string())]))
 
 
-def version_sql(root: Path, manifest: Manifest) -> str:
+def version_sql(store: Store, manifest: Manifest) -> str:
     """A SELECT of the version's effective samples (index.SAMPLES), the SQL twin of overlays.apply."""
-    indexes = [str(root / "index" / b["index"][:2] / f"{b['index']}.parquet") for b in manifest.batches if b["index"]]
+    indexes = [str(store.local(index_key(b["index"]))) for b in manifest.batches if b["index"]]
     if not indexes:
         return _empty(SAMPLES)
     columns = [f.name for f in INDEX if f.name not in ("components", "label", "split")]
@@ -105,7 +106,7 @@ def version_sql(root: Path, manifest: Manifest) -> str:
     if not manifest.overlays:
         return f"SELECT {', '.join(map(_quoted, columns))}, label, split, 1.0::DOUBLE AS weight FROM {rows}"
     layers = " UNION ALL ".join(
-        f"SELECT *, {i} AS layer FROM read_parquet({_text(str(overlay_path(root, d)))})"
+        f"SELECT *, {i} AS layer FROM read_parquet({_text(str(store.local(overlay_key(d))))})"
         for i, d in enumerate(manifest.overlays)
     )
     last = ", ".join(
@@ -142,15 +143,14 @@ _BATCHES = pa.schema(
 _VERDICTS = pa.schema([("v", pa.string()), ("check", pa.string()), ("subject", pa.string()), ("result", pa.string())])
 
 
-def _batch_rows(root: Path) -> list[dict[str, Any]]:
-    datasets = sorted(p.name for p in (root / "batches").glob("[!.]*")) if (root / "batches").exists() else []
+def _batch_rows(store: Store) -> list[dict[str, Any]]:
     return [
         {
             "dataset": d, "batch": b.batch, "status": b.status, "source": b.source, **b.counts,
             "landed": b.times["landed"], "ingest_seconds": b.seconds.get("ingest"),
         }
-        for d in datasets
-        for b in read_batches(root, d)
+        for d in store.names("batches")
+        for b in read_batches(store, d)
     ]  # fmt: skip
 
 

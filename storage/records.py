@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 from sevenfold.storage.canonical import canonical_json, digest_bytes
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.keys import manifest_key
+from sevenfold.storage.store import Store
 
 FORMAT = 1
 """Of manifests, records and the lake itself; a reader refuses a number it does not know."""
@@ -19,18 +21,25 @@ STATUSES = ("landed", "admitted", "rejected", "committed")
 """Of a batch, in the order in which it may pass through them; rejected ends it, until somebody admits it."""
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
+def read_json(store: Store, key: str, what: str) -> dict[str, Any]:
     """Parse a JSON object file; SevenfoldError when it is absent, damaged or of an unknown format."""
+    where = f"{store.url}/{key}"
     try:
-        value = json.loads(path.read_bytes())
+        return parse_json(store.read(key), what, where)
     except FileNotFoundError:
-        raise SevenfoldError(f"there is no such {what}", where=str(path)) from None
+        raise SevenfoldError(f"there is no such {what}", where=where) from None
+
+
+def parse_json(data: bytes, what: str, where: str) -> dict[str, Any]:
+    """Parse the bytes of a JSON object file; SevenfoldError when they are damaged or of an unknown format."""
+    try:
+        value = json.loads(data)
     except ValueError as e:
-        raise SevenfoldError(f"this {what} is not JSON ({e})", where=str(path), do="restore it from a copy") from None
+        raise SevenfoldError(f"this {what} is not JSON ({e})", where=where, do="restore it from a copy") from None
     if not isinstance(value, dict) or value.get("format", FORMAT) != FORMAT:
         raise SevenfoldError(
             f"this {what} has format {value.get('format') if isinstance(value, dict) else type(value).__name__}",
-            where=str(path),
+            where=where,
             expected=f"format {FORMAT}",
             do="use a Sevenfold release that knows it",
         )
@@ -61,9 +70,17 @@ class Batch:
         return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
 
     @staticmethod
-    def read(path: Path) -> Batch:
+    def read(store: Store, key: str) -> Batch:
         """Parse a record file."""
-        value = read_json(path, "batch record")
+        return Batch._of(read_json(store, key, "batch record"))
+
+    @staticmethod
+    def parse(data: bytes) -> Batch:
+        """A record from its file bytes."""
+        return Batch._of(parse_json(data, "batch record", ""))
+
+    @staticmethod
+    def _of(value: dict[str, Any]) -> Batch:
         value.pop("format")
         value["classes"], value["notes"] = tuple(value["classes"]), tuple(value["notes"])
         return Batch(**value)
@@ -74,7 +91,8 @@ class Manifest:
     """What a version is made of; its canonical JSON's digest is the content id.
 
     `batches`: one mapping per batch in commit order: batch, digest, index (digest or None), samples, and shards
-    (mappings of digest, samples, bytes, split). `overlays`: digests in the order in which they apply.
+    (mappings of digest, samples, bytes, split); one that compaction made also `holds` the ids of batches.
+    `overlays`: digests in the order in which they apply.
     """
 
     classes: tuple[str, ...]
@@ -86,7 +104,7 @@ class Manifest:
         """The manifest's file bytes."""
         return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
 
-    @property
+    @cached_property
     def content_id(self) -> str:
         """sha256 of the canonical JSON."""
         return digest_bytes(self.to_json())
@@ -97,24 +115,30 @@ class Manifest:
         return tuple({**s, "batch": b["batch"], "index": b["index"]} for b in self.batches for s in b["shards"])
 
     @property
+    def batch_ids(self) -> tuple[str, ...]:
+        """Every batch whose samples are in the version; a compacted entry `holds` several."""
+        return tuple(x for b in self.batches for x in b.get("holds", [b["batch"]]))
+
+    @property
     def stored(self) -> int:
         """Samples in the shards, before overlays exclude any."""
         return sum(b["samples"] for b in self.batches)
 
     @staticmethod
-    def read(path: Path) -> Manifest:
+    def read(store: Store, content_id: str) -> Manifest:
         """Parse a manifest file and check that its name is its digest."""
-        value = read_json(path, "manifest")
+        key = manifest_key(content_id)
+        value = read_json(store, key, "manifest")
         manifest = Manifest(
             classes=tuple(value["classes"]),
             batches=tuple(value["batches"]),
             overlays=tuple(value["overlays"]),
             schema=value["schema"],
         )
-        if manifest.content_id != path.stem:
+        if manifest.content_id != content_id:
             raise SevenfoldError(
                 f"this manifest's digest is {manifest.content_id}",
-                where=str(path),
+                where=f"{store.url}/{key}",
                 expected="the digest in its file name",
                 do="restore it from a copy: its bytes have changed",
             )
@@ -142,9 +166,9 @@ class Version:
         return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
 
     @staticmethod
-    def read(path: Path) -> Version:
+    def read(store: Store, key: str) -> Version:
         """Parse a version file."""
-        value = read_json(path, "version")
+        value = read_json(store, key, "version")
         value.pop("format")
         value["parents"] = tuple(value["parents"])
         return Version(**value)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
-from sevenfold.storage import files, overlays
+from sevenfold.storage import overlays
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import check_name
 from sevenfold.storage.records import FORMAT, read_json
+from sevenfold.storage.store import Store
 
 
 @dataclass(frozen=True)
@@ -33,53 +33,56 @@ class Review:
     committed: str | None = None
 
 
-def reviews_folder(root: Path, dataset: str) -> Path:
-    """Where a dataset's reviews lie."""
-    return root / "reviews" / check_name(dataset, "dataset name")
+def review_key(dataset: str, name: str) -> str:
+    """Where a review lies."""
+    return f"reviews/{check_name(dataset, 'dataset name')}/{check_name(name, 'review name')}.json"
 
 
 def add_review(
-    root: Path, dataset: str, name: str, table: pa.Table, *, branch: str, queues: tuple[str, ...], reviewer: str,
+    store: Store, dataset: str, name: str, table: pa.Table, *, branch: str, queues: tuple[str, ...], reviewer: str,
     time: float,
 ) -> tuple[Review, bool]:  # fmt: skip
     """Keep decisions (columns of index.OVERLAY) for the next commit of `branch`; returns the review and whether new.
 
     The same decisions under the same name are adopted; other decisions under it are refused with SevenfoldError.
     """
-    check_name(name, "review name")
     check_name(branch, "branch")
-    path = reviews_folder(root, dataset) / f"{name}.json"
-    digest = overlays.write_overlay(root, table)
+    key = review_key(dataset, name)
+    digest = overlays.write_overlay(store, table)
     review = Review(dataset, name, branch, digest, table.num_rows, queues, reviewer, time)
-    if files.create(path, canonical_json({"format": FORMAT, **dataclasses.asdict(review)})):
+    if store.create(key, canonical_json({"format": FORMAT, **dataclasses.asdict(review)})):
         return review, True
-    there = _read(path)
+    there = _read(store, key)
     if (there.overlay, there.branch) != (digest, branch):
         raise SevenfoldError(
-            f"the review {name} exists with other decisions", where=str(path), do="give this one another name"
+            f"the review {name} exists with other decisions",
+            where=f"{store.url}/{key}",
+            do="give this one another name",
         )
     return there, False
 
 
-def list_reviews(root: Path, dataset: str) -> list[Review]:
+def list_reviews(store: Store, dataset: str) -> list[Review]:
     """All reviews of a dataset, oldest first."""
-    found = [_read(p) for p in reviews_folder(root, dataset).glob("[!.]*.json")]
+    folder = f"reviews/{check_name(dataset, 'dataset name')}"
+    found = [_read(store, f"{folder}/{n}") for n in store.names(folder) if n.endswith(".json")]
     return sorted(found, key=lambda r: (r.time, r.name))
 
 
-def pending(root: Path, dataset: str, branch: str) -> list[Review]:
+def pending(store: Store, dataset: str, branch: str) -> list[Review]:
     """Reviews for `branch` that no commit has taken up yet, oldest first."""
-    return [r for r in list_reviews(root, dataset) if r.branch == branch and r.committed is None]
+    return [r for r in list_reviews(store, dataset) if r.branch == branch and r.committed is None]
 
 
-def settle(root: Path, review: Review, version: str) -> None:
+def settle(store: Store, review: Review, version: str) -> None:
     """Record that `version` holds a review. A crash before this is harmless: the same overlays adopt the version."""
-    path = reviews_folder(root, review.dataset) / f"{review.name}.json"
     taken = dataclasses.replace(review, committed=version)
-    files.replace(path, canonical_json({"format": FORMAT, **dataclasses.asdict(taken)}))
+    store.replace(
+        review_key(review.dataset, review.name), canonical_json({"format": FORMAT, **dataclasses.asdict(taken)})
+    )
 
 
-def _read(path: Path) -> Review:
-    value = read_json(path, "review")
+def _read(store: Store, key: str) -> Review:
+    value = read_json(store, key, "review")
     value.pop("format")
     return Review(**{**value, "queues": tuple(value["queues"])})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import conform, write_parquet
+from sevenfold.storage.index import PROPERTIES, conform, read_parquet, write_parquet
 from sevenfold.storage.names import check_name
+from sevenfold.storage.store import Store
 
 SIGNAL = pa.schema(
     [
@@ -41,6 +41,9 @@ PREDICTION = pa.schema(
         ("producer", pa.string()),
     ]
 )
+MEASURE = "measure-1"
+"""The producer of the properties; the number rises when their definition changes."""
+
 PART_SEPARATOR = "@"
 """Joins two names into one part name; no name holds it, so two pairs never join alike."""
 
@@ -48,9 +51,9 @@ SCOPES = ("content", "label", "version")
 
 
 def write_signal(
-    root: Path, name: str, producer: str, table: pa.Table, *, scope: str, in_sample: bool, part: str = "0"
-) -> Path:
-    """Store one signal: `table` has id, value and, by scope, label and content_id."""
+    store: Store, name: str, producer: str, table: pa.Table, *, scope: str, in_sample: bool, part: str = "0"
+) -> str:
+    """Store one signal: `table` has id, value and, by scope, label and content_id. Returns its key."""
     check_name(name, "signal name")
     check_name(producer, "producer")
     for piece in part.split(PART_SEPARATOR):
@@ -66,42 +69,55 @@ def write_signal(
         field = SIGNAL.field(column)
         i = SIGNAL.get_field_index(column)
         stamped = stamped.set_column(i, field, pa.array([value] * table.num_rows, field.type))
-    path = root / "signals" / name / producer / f"{part}.parquet"
-    write_parquet(path, [stamped], SIGNAL, overwrite=True)
-    return path
+    key = f"signals/{name}/{producer}/{part}.parquet"
+    write_parquet(store, key, [stamped], SIGNAL, overwrite=True)
+    return key
 
 
-def read_signal(root: Path, name: str, producer: str | None = None) -> pa.Table:
+def read_signal(store: Store, name: str, producer: str | None = None) -> pa.Table:
     """All rows of a signal (of one producer, or of all)."""
-    folder = root / "signals" / check_name(name, "signal name")
-    paths = sorted(folder.glob(f"{check_name(producer, 'producer') if producer else '[!.]*'}/[!.]*.parquet"))
-    if not paths:
+    folder = f"signals/{check_name(name, 'signal name')}"
+    if producer:
+        folder += f"/{check_name(producer, 'producer')}"
+    keys = [e.key for e in store.entries(folder) if e.key.endswith(".parquet")]
+    if not keys:
         raise SevenfoldError(
-            f"there is no signal {name!r}" + (f" by {producer}" if producer else ""), where=str(folder)
+            f"there is no signal {name!r}" + (f" by {producer}" if producer else ""), where=f"{store.url}/{folder}"
         )
-    return pa.concat_tables([pq.read_table(p, schema=SIGNAL) for p in paths])
+    return pa.concat_tables([read_parquet(store, k, SIGNAL) for k in keys])
 
 
-def predictions_path(root: Path, producer: str) -> Path:
+def read_properties(store: Store, parts: Sequence[str]) -> pa.Table:
+    """id and the float properties (index.PROPERTIES) of some landings, named as the parts of their signals."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in PROPERTIES:
+        keys = [f"signals/{name}/{MEASURE}/{part}.parquet" for part in parts]
+        table = pa.concat_tables([read_parquet(store, k, columns=["id", "value"]) for k in keys])
+        columns["id"] = table["id"]
+        columns[name] = table["value"]
+    return pa.table(columns)
+
+
+def predictions_key(producer: str) -> str:
     """Where a producer's predictions lie."""
-    return root / "predictions" / f"{check_name(producer, 'producer')}.parquet"
+    return f"predictions/{check_name(producer, 'producer')}.parquet"
 
 
-def write_predictions(root: Path, producer: str, table: pa.Table) -> Path:
-    """Store a run's predictions (columns of PREDICTION; `producer` is added)."""
+def write_predictions(store: Store, producer: str, table: pa.Table) -> str:
+    """Store a run's predictions (columns of PREDICTION; `producer` is added). Returns their key."""
     stamped = conform(table, PREDICTION)
     i = PREDICTION.get_field_index("producer")
     stamped = stamped.set_column(i, PREDICTION.field("producer"), pa.array([producer] * table.num_rows, pa.string()))
-    path = predictions_path(root, producer)
-    write_parquet(path, [stamped], PREDICTION, overwrite=True)
-    return path
+    key = predictions_key(producer)
+    write_parquet(store, key, [stamped], PREDICTION, overwrite=True)
+    return key
 
 
-def read_predictions(root: Path, producer: str) -> pa.Table:
+def read_predictions(store: Store, producer: str) -> pa.Table:
     """The predictions of one run."""
-    path = predictions_path(root, producer)
-    if not path.exists():
+    key = predictions_key(producer)
+    if not store.exists(key):
         raise SevenfoldError(
-            f"there are no predictions by {producer}", where=str(path), do="run `sevenfold score` first"
+            f"there are no predictions by {producer}", where=f"{store.url}/{key}", do="run `sevenfold score` first"
         )
-    return pq.read_table(path, schema=PREDICTION)
+    return read_parquet(store, key, PREDICTION)

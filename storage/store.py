@@ -1,4 +1,4 @@
-"""Where a lake's files lie: a local disk here, a bucket in bucket.py. The commit protocol rests on three of its promises.
+"""Where a lake's files lie: a local disk here, a bucket in bucket.py. Commits rest on three of its promises.
 
 `create` writes only if absent and tells who won; `swap` replaces only what it expects; a file appears whole or not at
 all. Keys are relative POSIX paths. A part with a leading dot is hidden: temporary files, locks, leases.
@@ -96,7 +96,7 @@ class Store(ABC):
         return self.stat(key) is not None
 
     def update(self, key: str, change: Callable[[bytes | None], bytes]) -> bytes:
-        """Read, change, write back; tried again when somebody else wrote meanwhile. Returns what is there afterwards."""
+        """Read, change, write back, again when somebody else wrote meanwhile. Returns what is there afterwards."""
         for _ in range(CHANGES):
             try:
                 before = self.read(key)
@@ -153,7 +153,7 @@ class LocalStore(Store):
     def names(self, folder: str) -> list[str]:
         """See Store.names."""
         try:
-            return sorted(n for n in os.listdir(self.path(folder)) if not n.startswith("."))
+            return sorted(p.name for p in self.path(folder).iterdir() if not p.name.startswith("."))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -254,6 +254,12 @@ def _walk(folder: Path, prefix: str, hidden: bool, found: list[Entry]) -> None:
                 found.append(Entry(f"{prefix}{item.name}", status.st_size, status.st_mtime))
     except (FileNotFoundError, NotADirectoryError):
         return
+
+
+def absolute(url: str | os.PathLike[str], folder: Path) -> str:
+    """A lake's URL as it is, or its folder made absolute from `folder`."""
+    text = os.fspath(url)
+    return text if "://" in text else str((folder / text).absolute())
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:

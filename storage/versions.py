@@ -1,4 +1,4 @@
-"""Versions: commits numbered per dataset, branches and tags that point at them, and what differs between two.
+"""Versions: commits numbered per dataset, and the branches and tags that point at them.
 
 The commit protocol is the log itself: `versions/00000007.json` is created only if absent, so of two writers one gets
 the number and the other takes the next; a branch then moves by compare-and-swap.
@@ -6,167 +6,189 @@ the number and the other takes the next; a branch then moves by compare-and-swap
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.names import check_name, check_ref, version_number
+from sevenfold.storage.keys import manifest_key, ref_key, refs_folder, version_key, versions_folder
+from sevenfold.storage.names import check_ref, version_number
 from sevenfold.storage.records import Manifest, Version
+from sevenfold.storage.store import Store
 
 
-def versions_folder(root: Path, dataset: str) -> Path:
-    """The folder of the dataset's version files."""
-    return root / "datasets" / check_name(dataset, "dataset name") / "versions"
+def numbers(store: Store, dataset: str) -> list[int]:
+    """The numbers of all versions, ascending."""
+    names = store.names(versions_folder(dataset))
+    return sorted(int(n.removesuffix(".json")) for n in names if n.removesuffix(".json").isdigit())
 
 
-def list_versions(root: Path, dataset: str) -> list[Version]:
+def list_versions(store: Store, dataset: str) -> list[Version]:
     """All versions, oldest first."""
-    folder = versions_folder(root, dataset)
-    return [Version.read(p) for p in sorted(folder.glob("[0-9]*.json"))] if folder.exists() else []
+    return [read_version(store, dataset, n) for n in numbers(store, dataset)]
 
 
-def read_refs(root: Path, dataset: str, kind: str) -> dict[str, int]:
+def read_version(store: Store, dataset: str, number: int) -> Version:
+    """One version; raises SevenfoldError when it is absent or damaged."""
+    return Version.read(store, version_key(dataset, number))
+
+
+def read_refs(store: Store, dataset: str, kind: str) -> dict[str, int]:
     """Branches or tags (`kind`): name -> version number."""
-    folder = _refs_folder(root, dataset, kind)
-    if not folder.exists():
-        return {}
-    return {p.stem: json.loads(p.read_bytes())["version"] for p in sorted(folder.glob("[!.]*.json"))}
+    folder = refs_folder(dataset, kind)
+    names = [n.removesuffix(".json") for n in store.names(folder) if n.endswith(".json")]
+    found = {n: _ref(store, dataset, kind, n) for n in names}
+    return {n: number for n, number in found.items() if number is not None}
 
 
-def _refs_folder(root: Path, dataset: str, kind: str) -> Path:
-    if kind not in ("branches", "tags"):
-        raise SevenfoldError(f"{kind!r} is no kind of ref", expected="branches or tags")
-    return root / "datasets" / check_name(dataset, "dataset name") / "refs" / kind
+def _ref(store: Store, dataset: str, kind: str, name: str) -> int | None:
+    try:
+        return int(json.loads(store.read(ref_key(dataset, kind, name)))["version"])
+    except FileNotFoundError:
+        return None
 
 
-def resolve(root: Path, dataset: str, ref: str) -> Version:
-    """The version named by a branch, a tag, `v7` or the start (6 digits or more) of a content id.
+def head(store: Store, dataset: str, branch: str) -> int | None:
+    """The number a branch points at; None when there is no such branch."""
+    return _ref(store, dataset, "branches", branch)
 
-    Raises SevenfoldError naming what there is.
+
+def ancestors(store: Store, version: Version) -> Iterator[Version]:
+    """The version and everything it was built on, newest number first."""
+    waiting, seen = {version.number: version}, set()
+    while waiting:
+        current = waiting.pop(max(waiting))
+        seen.add(current.number)
+        yield current
+        for parent in current.parents:
+            if parent not in seen and parent not in waiting:
+                waiting[parent] = read_version(store, version.dataset, parent)
+
+
+def resolve(store: Store, dataset: str, ref: str) -> Version:
+    """The version that `ref` names. Raises SevenfoldError naming what there is.
+
+    A branch, a tag, `v7`, the start (6 digits or more) of a content id, or a time: `2026-05-01`,
+    `2026-05-01T12:00`, `trial@2026-05-01` is the newest version in the branch's history (main's unless named) made at
+    or before it. A date alone counts to its end, and times without a zone are UTC.
     """
-    branches, tags = read_refs(root, dataset, "branches"), read_refs(root, dataset, "tags")
-    number = branches.get(ref, tags.get(ref, version_number(ref)))
-    if number is not None:
-        path = versions_folder(root, dataset) / f"{number:08d}.json"
-        if path.exists():
-            return Version.read(path)
-    found = list_versions(root, dataset)
-    if len(ref) >= 6:
-        matches = [v for v in found if v.content_id.startswith(ref)]
-        if len({v.content_id for v in matches}) == 1:
-            return matches[-1]
-    if not found:
-        datasets = sorted(p.name for p in (root / "datasets").glob("[!.]*")) if (root / "datasets").exists() else []
+    number = None
+    if "@" not in ref:
+        branches, tags = (read_refs(store, dataset, kind) for kind in ("branches", "tags"))
+        number = branches.get(ref, tags.get(ref, version_number(ref)))
+        if number is not None and store.exists(version_key(dataset, number)):
+            return read_version(store, dataset, number)
+    else:
+        branches, tags = read_refs(store, dataset, "branches"), {}
+    there = numbers(store, dataset)
+    if there and number is None:
+        branch, _, moment = ref.rpartition("@")
+        at = _time(moment) if "-" in moment else None
+        if at is not None:
+            return _as_of(store, dataset, branch or "main", at, ref)
+        if len(ref) >= 6 and "@" not in ref and "-" not in ref:
+            matches = [v for v in list_versions(store, dataset) if v.content_id.startswith(ref)]
+            if len({v.content_id for v in matches}) == 1:
+                return matches[-1]
+    if not there:
+        datasets = store.names("datasets")
         raise SevenfoldError(
             f"the dataset {dataset!r} has no version yet",
-            where=str(root),
+            where=store.url,
             expected=f"one of the datasets {', '.join(datasets)}" if datasets else "a commit",
             do="ingest a batch, check it and commit",
         )
     raise SevenfoldError(
         f"{ref!r} names no version of {dataset}",
-        where=str(root),
-        expected=f"v1 ... v{found[-1].number}, a branch ({', '.join(branches) or 'none'}), a tag "
-        f"({', '.join(tags) or 'none'}) or 6 digits of a content id",
+        where=store.url,
+        expected=f"v1 ... v{there[-1]}, a branch ({', '.join(branches) or 'none'}), a tag "
+        f"({', '.join(tags) or 'none'}), 6 digits of a content id, or a date (2026-05-01, or branch@2026-05-01)",
     )
 
 
-def append(root: Path, version: Version) -> tuple[Version, bool]:
+def _time(text: str) -> float | None:
+    """Unix seconds of an ISO date (its last moment) or time; None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if "T" not in text and " " not in text:
+        moment += timedelta(days=1, microseconds=-1)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _as_of(store: Store, dataset: str, branch: str, at: float, ref: str) -> Version:
+    number = head(store, dataset, branch)
+    if number is None:
+        raise SevenfoldError(f"{dataset} has no branch {branch!r}", where=store.url, expected="a branch before the @")
+    oldest = None
+    for version in ancestors(store, read_version(store, dataset, number)):
+        if version.provenance.get("time", 0.0) <= at:
+            return version
+        oldest = version
+    assert oldest is not None
+    first = datetime.fromtimestamp(oldest.provenance["time"], UTC).isoformat(timespec="seconds")
+    raise SevenfoldError(
+        f"{branch} of {dataset} had no version at {ref}", where=store.url, expected=f"{first}, its first, or later"
+    )
+
+
+def append(store: Store, version: Version, *, fresh: bool = False) -> tuple[Version, bool]:
     """Give the version the next free number; returns it and whether this call made it.
 
-    Same content on the same parents adopts the version that exists.
+    Same content on the same parents adopts the version that exists; `fresh` says that no version can hold this
+    content yet, so that none is looked for.
     """
-    number = version.number
+    looked = max(version.parents, default=0)  # nothing older than its parents can be this version
     while True:
-        for other in list_versions(root, version.dataset):
+        there = numbers(store, version.dataset)
+        for number in [] if fresh else [n for n in there if n > looked]:
+            other = read_version(store, version.dataset, number)
             if other.content_id == version.content_id and other.parents == version.parents:
                 return other, False
-            number = max(number, other.number + 1)
-        version = Version(**{**version.__dict__, "number": number})
-        path = versions_folder(root, version.dataset) / f"{number:08d}.json"
-        if files.create(path, version.to_json()):
-            return version, True
+        looked = max(looked, *there[-1:], 0)
+        wanted = dataclasses.replace(version, number=looked + 1)
+        if store.create(version_key(version.dataset, wanted.number), wanted.to_json()):
+            return wanted, True
 
 
-def move_branch(root: Path, dataset: str, branch: str, expected: int | None, number: int) -> None:
+def move_branch(store: Store, dataset: str, branch: str, expected: int | None, number: int) -> None:
     """Point the branch at `number` if it still points at `expected` (None: does not exist), or already does.
 
     Raises SevenfoldError when it points elsewhere.
     """
-    path = _refs_folder(root, dataset, "branches") / f"{check_ref(branch, 'branch')}.json"
-    if expected is None and branch in read_refs(root, dataset, "tags"):
+    if expected is None and _ref(store, dataset, "tags", check_ref(branch, "branch")) is not None:
         raise SevenfoldError(f"there is a tag {branch}", where=dataset, do="choose another name for the branch")
     old = None if expected is None else canonical_json({"version": expected})
-    try:
-        files.compare_and_swap(path, old, canonical_json({"version": number}))
-    except SevenfoldError:
-        there = read_refs(root, dataset, "branches").get(branch)
-        if there == number:
-            return
+    if store.swap(ref_key(dataset, "branches", branch), old, canonical_json({"version": number})):
+        return
+    there = head(store, dataset, branch)
+    if there != number:
         raise SevenfoldError(
             f"the branch {branch} points at {'nothing' if there is None else f'v{there}'}",
             where=dataset,
             expected="no such branch yet" if expected is None else f"v{expected}: another writer moved it meanwhile",
             do="choose another name" if expected is None else "read the newest state and try again",
-        ) from None
+        )
 
 
-def set_tag(root: Path, dataset: str, tag: str, number: int) -> None:
+def set_tag(store: Store, dataset: str, tag: str, number: int) -> None:
     """Create a tag; raises SevenfoldError when it exists and points elsewhere."""
-    path = _refs_folder(root, dataset, "tags") / f"{check_ref(tag, 'tag')}.json"
-    if tag in read_refs(root, dataset, "branches"):
+    if _ref(store, dataset, "branches", check_ref(tag, "tag")) is not None:
         raise SevenfoldError(f"there is a branch {tag}", where=dataset, do="choose another name for the tag")
-    if not files.create(path, canonical_json({"version": number})):
-        there = json.loads(path.read_bytes())["version"]
+    if not store.create(ref_key(dataset, "tags", tag), canonical_json({"version": number})):
+        there = _ref(store, dataset, "tags", tag)
         if there != number:
             raise SevenfoldError(f"the tag {tag} points at v{there}", do="choose another name: tags do not move")
 
 
-def manifest_path(root: Path, content_id: str) -> Path:
-    """Where the manifest of this content id lies."""
-    return root / "manifests" / f"{content_id}.json"
-
-
-def read_manifest(root: Path, content_id: str) -> Manifest:
+def read_manifest(store: Store, content_id: str) -> Manifest:
     """The manifest of this content id, verified against its name."""
-    return Manifest.read(manifest_path(root, content_id))
+    return Manifest.read(store, content_id)
 
 
-def diff(before: pa.Table, after: pa.Table) -> dict[str, Any]:
-    """What changed between two versions' effective samples.
-
-    Returns counts (added, removed, relabelled, moved, reweighted) and, under `rows`, a table of the changed ids:
-    id, change, before, after.
-    """
-    place = pc.index_in(after["id"], value_set=before["id"].combine_chunks())
-    parts: list[pa.Table] = []
-
-    def part(change: str, ids: Any, old: Any, new: Any) -> None:
-        n = len(ids)
-        texts = [c.cast(pa.string()) if c is not None else pa.nulls(n, pa.string()) for c in (old, new)]
-        parts.append(
-            pa.table({"id": ids, "change": pa.array([change] * n, pa.string()), "before": texts[0], "after": texts[1]})
-        )
-
-    added = after.filter(pc.is_null(place))
-    part("added", added["id"], None, added["label"])
-    gone = before.filter(pc.is_null(pc.index_in(before["id"], value_set=after["id"].combine_chunks())))
-    part("removed", gone["id"], gone["label"], None)
-    both = after.filter(pc.is_valid(place))
-    was = before.take(place.drop_null())
-    for change, column in (("relabelled", "label"), ("moved", "split"), ("reweighted", "weight")):
-        same = pc.fill_null(pc.equal(both[column], was[column]), False)
-        neither = pc.and_(pc.is_null(both[column]), pc.is_null(was[column]))
-        changed = pc.invert(pc.or_(same, neither))
-        part(change, both["id"].filter(changed), was[column].filter(changed), both[column].filter(changed))
-    rows = pa.concat_tables([p.cast(parts[0].schema) for p in parts])
-    counts = {
-        name: parts[i].num_rows for i, name in enumerate(("added", "removed", "relabelled", "moved", "reweighted"))
-    }
-    return {"counts": counts, "rows": rows}
+def write_manifest(store: Store, manifest: Manifest) -> bool:
+    """Store a manifest under its content id; True when this call made the file."""
+    return store.create(manifest_key(manifest.content_id), manifest.to_json())

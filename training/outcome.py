@@ -60,7 +60,7 @@ def publish(
         temporary = temporary_beside(folder / "model.safetensors")
         save_weights(learner.model, temporary)
         temporary.replace(folder / "model.safetensors")
-        write_parquet(folder / "trained.parquet", [trained], TRAINED, overwrite=True)
+        write_parquet(task.lake.store, f"runs/{run}/trained.parquet", [trained], TRAINED, overwrite=True)
         if task.config.predict != "none":
             table = prediction_table(
                 task.samples, rows, labels, logs, task.classes, content_id=str(task.config.content_id),

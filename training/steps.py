@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sevenfold.storage.index import write_parquet
+from sevenfold.storage.store import LocalStore
 
 STEPS = pa.schema(
     [
@@ -39,6 +40,7 @@ class StepLog:
 
     def __init__(self, folder: Path, run_id: str, rank: int) -> None:
         self.folder, self.run_id, self.rank = folder, run_id, rank
+        self._store = LocalStore(folder)
         self._rows: list[dict[str, Any]] = []
 
     def add(self, **row: float) -> None:
@@ -48,8 +50,8 @@ class StepLog:
     def flush(self) -> None:
         """Write what was collected since the last call, atomically."""
         if self._rows:
-            path = self.folder / f"part-{self.rank:03d}-{self._rows[0]['step']:08d}.parquet"
-            write_parquet(path, [pa.Table.from_pylist(self._rows, STEPS)], STEPS, overwrite=True)
+            name = f"part-{self.rank:03d}-{self._rows[0]['step']:08d}.parquet"
+            write_parquet(self._store, name, [pa.Table.from_pylist(self._rows, STEPS)], STEPS, overwrite=True)
             self._rows = []
 
 

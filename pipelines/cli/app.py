@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -85,7 +84,10 @@ def _version(wanted: bool) -> None:
 def options(
     context: typer.Context,
     lake: Annotated[
-        Path | None, typer.Option(help="The lake's folder; else SEVENFOLD_LAKE, else the nearest sevenfold.toml.")
+        str | None,
+        typer.Option(
+            help="The lake: a folder or s3://bucket/prefix; else SEVENFOLD_LAKE, else the nearest sevenfold.toml."
+        ),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="The dataset; else the one in sevenfold.toml.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,

@@ -37,11 +37,11 @@ def init(
     project = projects.load(folder / projects.FILE)
     lake = project.create_lake()
     if json:
-        print_json({"folder": str(project.folder), "lake": str(lake.root), "dataset": project.dataset, "files": made})
+        print_json({"folder": str(project.folder), "lake": lake.store.url, "dataset": project.dataset, "files": made})
         return
     for name, new in made.items():
         say(f"{'wrote' if new else 'kept '} {folder / name}")
-    say(f"lake  {lake.root}, dataset {project.dataset}")
+    say(f"lake  {lake.store.url}, dataset {project.dataset}")
     here = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     say(f"next: {here}sevenfold ingest <a folder of class folders, a zip of them, a CSV, or idx files>")
 

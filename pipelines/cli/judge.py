@@ -153,7 +153,7 @@ def _subjects(at: Session, subject: str | None) -> list[tuple[str, str]]:
         there = ", ".join(b.batch for b in batches) or "none"
         raise SevenfoldError(
             f"{subject!r} is neither a batch nor a version of {at.dataset}",
-            where=str(at.lake.root),
+            where=at.lake.store.url,
             expected=f"a batch ({there}) or {error.expected or 'a version'}",
             do="see `sevenfold batches` and `sevenfold log`",
         ) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 class Session:
     """The global options, and what they lead to."""
 
-    lake_option: Path | None = None
+    lake_option: str | None = None
     dataset_option: str | None = None
     debug: bool = False
 
@@ -29,11 +28,13 @@ class Session:
         Without a sevenfold.toml the dataset is the lake's only one.
         """
         from sevenfold.storage import project as projects
+        from sevenfold.storage.keys import LAKE
+        from sevenfold.storage.store import open_store
 
         project = projects.find(lake=self.lake_option)
         dataset = self.dataset_option
         if dataset is None and not (project.folder / projects.FILE).exists():
-            there = project.open_lake().datasets() if (project.path("lake") / "lake.json").exists() else []
+            there = project.open_lake().datasets() if open_store(project.lake_url).exists(LAKE) else []
             dataset = there[0] if len(there) == 1 else None
         return project.model_copy(update={"dataset": dataset}) if dataset else project
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from sevenfold.storage import files
 from sevenfold.storage.names import check_name
 from sevenfold.storage.project import FILE
+from sevenfold.storage.store import absolute
 
 
 def write_project(
-    folder: Path, *, dataset: str | None = None, lake: Path | None = None, classes: Sequence[str] = ()
+    folder: Path, *, dataset: str | None = None, lake: str | None = None, classes: Sequence[str] = ()
 ) -> dict[str, bool]:
     """Write what is absent; returns file name -> whether it was written."""
     from sevenfold.quality.policy import default_policy_yaml
     from sevenfold.quality.suite import default_suite_text
 
     name = check_name(dataset or "main", "dataset name")
-    where = "lake" if lake is None else str(lake.absolute())
+    where = "lake" if lake is None else absolute(lake, Path.cwd())
     texts = {
         FILE: toml(name, where, classes),
         "policy.yaml": default_policy_yaml(),

@@ -11,6 +11,7 @@ from cli_project import COLOURS, COUNTS, Project, pictures
 
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.reviews import list_reviews
+from sevenfold.storage.store import LocalStore
 
 LABEL_OF = "select id, split_part(parse_filename(path), '-', 1) as label from samples"
 
@@ -113,7 +114,7 @@ def test_reviewed_decisions_become_the_next_version(loop: Project, mined: dict[s
     assert found["counts"] == {"labelled": 9, "relabelled": 1, "excluded": 1, "confirmed": 0}
     assert found["version"] == "v2"
     assert Lake.open(loop.folder / "lake").pending_reviews("colours") == []
-    (kept,) = list_reviews(loop.folder / "lake", "colours")
+    (kept,) = list_reviews(LocalStore(loop.folder / "lake"), "colours")
     assert (kept.name, kept.reviewer, kept.queues) == ("todo", "ada", ("hard-v1",))
     counts = loop.ok("diff", "v1", "v2", "--json").json
     assert (counts["relabelled"], counts["moved"], counts["removed"], counts["added"]) == (10, 9, 1, 0)

@@ -88,28 +88,44 @@ def test_compare_and_swap_lets_one_of_many_through(tmp_path: Path) -> None:
     assert len(winners) == 1 and path.read_bytes() == str(winners[0]).encode()
 
 
-def test_the_loser_of_a_race_for_the_branch_is_told_and_can_commit_again(
-    filled: Callable[..., Lake], make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def intruding(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Have another writer act once, in the middle of the next commit."""
     from sevenfold.storage import commit as committing
 
-    lake = filled(6)
-    ids = lake.samples("d")["id"].to_pylist()
     original, entered = committing.pack_pending, []
 
     def intrude(*arguments: Any, **options: Any) -> Any:
         if not entered:
-            entered.append(make)
-            make.commit(lake, overlays=[make.overlay(ids[:1], exclude=True)])
+            entered.append(1)
+            act()
         return original(*arguments, **options)
 
     monkeypatch.setattr(committing, "pack_pending", intrude)
-    mine = make.overlay(ids[1:2], exclude=True)
-    with pytest.raises(SevenfoldError, match="another writer moved the branch main meanwhile"):
-        make.commit(lake, overlays=[mine])
-    assert [v.number for v in lake.versions("d")] == [1, 2], "the loser left no version behind"
-    assert make.commit(lake, overlays=[mine]).parents == (2,)
+
+
+def test_the_loser_of_a_race_for_the_branch_commits_on_top_of_the_winner(
+    filled: Callable[..., Lake], make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = filled(6)
+    ids = lake.samples("d")["id"].to_pylist()
+    intruding(monkeypatch, lambda: make.commit(lake, overlays=[make.overlay(ids[:1], exclude=True)]))
+    mine = make.commit(lake, overlays=[make.overlay(ids[1:2], exclude=True)])
+    assert [v.number for v in lake.versions("d")] == [1, 2, 3], "nobody left a version that no branch holds"
+    assert (mine.number, mine.parents) == (3, (2,)) and lake.version("d") == mine
     assert lake.samples("d").num_rows == 4
+
+
+def test_the_loser_of_a_race_that_edits_the_same_sample_otherwise_is_refused(
+    filled: Callable[..., Lake], make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = filled(6)
+    ids = lake.samples("d")["id"].to_pylist()
+    intruding(monkeypatch, lambda: make.commit(lake, overlays=[make.overlay(ids[:3], label="cow")]))
+    with pytest.raises(SevenfoldError, match=f"edited 2 of the same samples .* of {min(ids[1:3])} the label is cow"):
+        make.commit(lake, overlays=[make.overlay(ids[1:5], label="owl", weight=2.0)])
+    assert [v.number for v in lake.versions("d")] == [1, 2]
+    same = make.commit(lake, overlays=[make.overlay(ids[1:2], label="cow", weight=2.0)])
+    assert same.parents == (2,), "the same edit, or one of another field, is no conflict"
 
 
 def test_verdicts_appended_at_once_are_all_kept(filled: Callable[..., Lake], make: SimpleNamespace) -> None:

@@ -48,10 +48,10 @@ def base(tmp_path_factory: pytest.TempPathFactory, make: SimpleNamespace) -> tup
 @given(layers=LAYERS)
 def test_python_sql_and_a_plain_loop_agree(base: tuple[Lake, Manifest], layers: Any) -> None:
     lake, manifest = base
-    rows = read_index(lake.root, manifest).drop_columns(["components"])
+    rows = read_index(lake.store, manifest).drop_columns(["components"])
     ids = rows["id"].to_pylist()
     edits = tables(layers, ids)
-    digests = tuple(overlays.write_overlay(lake.root, t) for t in edits)
+    digests = tuple(overlays.write_overlay(lake.store, t) for t in edits)
     edited = Manifest(manifest.classes, manifest.batches, digests, manifest.schema)
 
     expected = {r["id"]: {**r, "weight": 1.0, "exclude": False} for r in rows.to_pylist()}
@@ -60,10 +60,10 @@ def test_python_sql_and_a_plain_loop_agree(base: tuple[Lake, Manifest], layers: 
             expected[ids[i]].update({k: v for k, v in edit.items() if v is not None})
     kept = [{k: v for k, v in r.items() if k != "exclude"} for r in expected.values() if not r["exclude"]]
 
-    applied = overlays.apply(rows, [overlays.read_overlay(lake.root, d) for d in digests])
+    applied = overlays.apply(rows, [overlays.read_overlay(lake.store, d) for d in digests])
     assert applied.schema == SAMPLES
     assert applied.to_pylist() == [{k: r[k] for k in SAMPLES.names} for r in kept], "and in the same order"
-    by_sql = duckdb.sql(version_sql(lake.root, edited)).to_arrow_table()
+    by_sql = duckdb.sql(version_sql(lake.store, edited)).to_arrow_table()
     assert by_sql.column_names == applied.column_names
     assert sorted(by_sql.to_pylist(), key=lambda r: r["id"]) == sorted(applied.to_pylist(), key=lambda r: r["id"])
 
@@ -116,6 +116,6 @@ def test_rows_in_another_order_or_with_absent_columns_are_the_same_overlay(
 ) -> None:
     lake = filled(4)
     ids = lake.samples("d")["id"].to_pylist()
-    one = overlays.write_overlay(lake.root, make.overlay(ids, label="cat"))
-    two = overlays.write_overlay(lake.root, make.overlay(ids[::-1], label="cat", exclude=None, weight=None))
+    one = overlays.write_overlay(lake.store, make.overlay(ids, label="cat"))
+    two = overlays.write_overlay(lake.store, make.overlay(ids[::-1], label="cat", exclude=None, weight=None))
     assert one == two

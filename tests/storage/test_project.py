@@ -23,7 +23,7 @@ def test_it_is_found_in_a_parent_and_its_paths_are_its_own(project: Path, monkey
     monkeypatch.chdir(project / "deep" / "down")
     found = find()
     assert (found.folder, found.dataset) == (project, "toys")
-    assert found.path("lake") == project / "data/lake" and found.home == project / ".sevenfold"
+    assert found.lake_url == str(project / "data/lake") and found.home == project / ".sevenfold"
     assert found.create_lake().shard_bytes == 8192
     assert found.open_lake().root == project / "data/lake"
 
@@ -32,17 +32,17 @@ def test_the_environment_wins_over_the_file_and_an_argument_over_both(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SEVENFOLD_LAKE", str(tmp_path / "env"))
-    assert find(project).path("lake") == tmp_path / "env"
-    assert find(project, tmp_path / "arg").path("lake") == tmp_path / "arg"
+    assert find(project).lake_url == str(tmp_path / "env")
+    assert find(project, tmp_path / "arg").lake_url == str(tmp_path / "arg")
     assert find(project).dataset == "toys", "the rest still comes from the file"
     monkeypatch.setenv("SEVENFOLD_LAKE", "")
-    assert find(project).path("lake") == project / "data/lake"
+    assert find(project).lake_url == str(project / "data/lake")
 
 
 def test_with_a_lake_named_no_file_is_needed_without_one_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEVENFOLD_LAKE", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert find(lake=Path("here")).path("lake") == tmp_path / "here"
+    assert find(lake=Path("here")).lake_url == str(tmp_path / "here")
     with pytest.raises(SevenfoldError, match="run `sevenfold init`"):
         find()
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from sevenfold.storage import Lake, SevenfoldError, versions
+from sevenfold.storage.keys import manifest_key
 
 
 def test_a_commit_with_nothing_new_returns_the_head(filled: Callable[..., Lake]) -> None:
@@ -48,11 +49,11 @@ def test_a_crash_between_version_and_branch_is_mended_by_the_re_run(
 
 def test_two_commits_of_the_same_content_at_once_are_one(filled: Callable[..., Lake], make: SimpleNamespace) -> None:
     lake = filled(3)
-    root = lake.root
-    versions.move_branch(root, "d", "main", 1, 1)
-    versions.move_branch(root, "d", "main", 7, 1)  # somebody else already moved it to where we want it
+    store = lake.store
+    versions.move_branch(store, "d", "main", 1, 1)
+    versions.move_branch(store, "d", "main", 7, 1)  # somebody else already moved it to where we want it
     with pytest.raises(SevenfoldError, match="the branch main points at v1"):
-        versions.move_branch(root, "d", "main", 7, 2)
+        versions.move_branch(store, "d", "main", 7, 2)
 
 
 def test_the_content_id_holds_no_time_message_or_place(tmp_path: Path, make: SimpleNamespace) -> None:
@@ -163,7 +164,7 @@ def test_nothing_to_commit_says_what_to_do(lake: Lake, tmp_path: Path, make: Sim
 
 def test_a_damaged_manifest_is_refused_by_its_digest(filled: Callable[..., Lake]) -> None:
     lake = filled(5)
-    path = versions.manifest_path(lake.root, lake.version("d").content_id)
+    path = lake.store.local(manifest_key(lake.version("d").content_id))
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"cat"', b'"cow"'))
     for look in (lambda: lake.samples("d"), lambda: lake.sql("select * from samples")):
