@@ -72,20 +72,20 @@ def ingest(
                 return old, False
     if not source.inputs:
         raise SevenfoldError(
-            "the source holds no files", where=str(source.root), expected="images", do="check the path and its layout"
+            "the source holds no files", where=source.location, expected="images", do="check the path and its layout"
         )
     started = time.perf_counter()
     measured, bad = _measure_all(source, workers, progress or silent)
-    rows, properties, aliases, quarantine = resolve(source.inputs, measured, bad, classes, str(source.root))
+    rows, properties, aliases, quarantine = resolve(source.inputs, measured, bad, classes, source.location)
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
     digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
-    batch = batch or check_batch(f"{_stem(source.root)}-{digest[:8]}")
+    batch = batch or check_batch(f"{_stem(source.name)}-{digest[:8]}")
     record_path = root / "batches" / dataset / f"{batch}.json"
     seconds = time.perf_counter() - started
     record = Batch(
         dataset=dataset,
         batch=batch,
-        source=str(source.root),
+        source=source.location,
         kind=source.kind,
         fingerprint=source.fingerprint,
         digest=digest,
@@ -125,8 +125,8 @@ def ingest(
     return record, True
 
 
-def _stem(root: Path) -> str:
-    kept = re.sub(r"[^A-Za-z0-9_-]", "-", root.name.split(".")[0]).strip("_-")
+def _stem(name: str) -> str:
+    kept = re.sub(r"[^A-Za-z0-9_-]", "-", name.split(".")[0]).strip("_-")
     return kept[:64] or "batch"
 
 

@@ -75,7 +75,7 @@ class Lake:
         clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:
         """Land a source as one batch (see storage.ingest); returns its record and whether it is new."""
-        opened = source if isinstance(source, Source) else open_source(Path(source), kind)
+        opened = source if isinstance(source, Source) else open_source(source, kind)
         return ingest(
             self.root,
             opened,
@@ -104,7 +104,7 @@ class Lake:
         aside = self.quarantine(dataset, batch)
         if not aside.num_rows:
             raise SevenfoldError(f"the batch {batch} has nothing in quarantine", do="there is nothing to retry")
-        whole = open_source(Path(old.source), old.kind)
+        whole = open_source(old.source, old.kind)
         before = {row["path"]: (row["bytes"], row["label"], row["split"]) for row in aside.to_pylist()}
         clashing = set(aside.filter(pc.equal(aside["reason"], "contradictory"))["path"].to_pylist())
         landed = {*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)}

@@ -29,7 +29,7 @@ MAX_LABEL_TEXT = 64
 """Characters: a longer text is a caption."""
 
 _META = re.compile(rb"__[^/]*__($|/)")
-_SHOWN = 6
+_SHOWN = 16
 """Members that a detail names one by one."""
 
 

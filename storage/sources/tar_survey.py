@@ -19,6 +19,9 @@ from sevenfold.storage.sources.blobs import Blob
 from sevenfold.storage.sources.tar_samples import LABELS, Run, Unreadable, component_of, describe, image_of, runs, text
 from sevenfold.storage.sources.tar_walk import Member, Stop, Window
 
+_SHOWN = 4
+"""Parts of one key that a detail tells of."""
+
 _FEW = 20
 """Texts up to this many, or half the samples, may be labels; more of them are captions."""
 
@@ -152,13 +155,24 @@ class Survey:
             group = groups.setdefault(int(keys[order[at]]), [int(order[at])])
             group.append(int(order[at + 1]))
         for group in groups.values():
-            parts = [f"{self._paths[i]} at byte {rows[i, 1]} ({', '.join(self._components[i])})" for i in group[:4]]
-            told = " and ".join(parts) + (f" and {len(group) - 4} more" if len(group) > 4 else "")
+            told = [self._part(i, rows) for i in group[:_SHOWN]]
+            more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
             tars = Counter(int(rows[i, 0]) for i in group)
             for i in group:
                 apart = tars[int(rows[i, 0])] > 1
                 why = "the key's members lie apart" if apart else "the key is in more than one tar"
-                self._problems[i] = ("not_adjacent" if apart else "same_key_twice", f"{why}: {told}")
+                detail = (
+                    f"{why}: {self._part(i, rows)}; also {', '.join(t for t in told if t != self._part(i, rows))}{more}"
+                )
+                self._problems[i] = ("not_adjacent" if apart else "same_key_twice", detail)
+
+    def _part(self, i: int, rows: np.ndarray) -> str:
+        """'a.tar/d/k.jpg at byte 512 with d/k.cls'."""
+        path = self._paths[i]
+        folder, slash, base = path.removeprefix(f"{self.tars[rows[i, 0]]}/").rpartition("/")
+        stem, _, shown = base.partition(".")
+        others = [f"{folder}{slash}{stem}.{c}" for c in self._components[i] if c != shown.lower()]
+        return f"{path} at byte {rows[i, 1]}" + (f" with {', '.join(others)}" if others else "")
 
     def _unique_paths(self, rows: np.ndarray) -> None:
         """Names that are there twice get the byte of their header behind an @."""

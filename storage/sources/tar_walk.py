@@ -94,7 +94,7 @@ def walk(window: Window) -> Iterator[Member | Stop]:
     while True:
         block = window.read(at, BLOCK)
         if len(block) < BLOCK:
-            where = f"byte {at}"
+            where = f"byte {min(at, size)}"
             detail = (
                 f"the tar ends at {where}, in the middle of a header" if block
                 else f"the tar ends at {where} without the blocks that mark its end"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -15,10 +16,11 @@ from sevenfold.storage.sources import InputError, open_source
 from sevenfold.storage.tar import END, header, padding
 
 
-def test_a_prefix_is_a_folder(bucket: str, lake: Lake, make: SimpleNamespace, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_prefix_is_a_folder(bucket: str, lake: Lake, make: SimpleNamespace, tmp_path: Path) -> None:
     members = {
         "train/cat/1.png": make.png(1), "train/dog/2 ü.png": make.png(2), "test/cat/3.png": make.png(3),
-        "test/cat/cut.png": make.png(4)[:40], "test/cat/more.zip": b"PK", ".hidden/x.png": b"x", "train/dog": b"",
+        "test/cat/cut.png": make.png(4, 32, 32)[:400], "test/cat/more.zip": b"PK",
+        ".hidden/x.png": b"x", "train/dog": b"",
     }  # fmt: skip
     make.upload(bucket, members)
     make.upload(bucket.replace("prefix", "prefixed"), {"train/cat/other.png": make.png(9)})
