@@ -189,7 +189,7 @@ def as_root(text: str) -> Path | str:
 
 def climbs(path: str) -> bool:
     """Whether a name points out of its archive or folder."""
-    return path.startswith("/") or ".." in path.split("/")
+    return path.startswith("/") or (".." in path and ".." in path.split("/"))
 
 
 def suffix_of(path: str) -> str:

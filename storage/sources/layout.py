@@ -12,6 +12,8 @@ from sevenfold.storage.sources.base import Input, climbs
 
 def is_hidden(path: str) -> bool:
     """Whether any part of the name has a leading dot, or is what macOS adds to a zip."""
+    if "/." not in path and "__MACOSX" not in path and not path.startswith("."):  # nearly all of a million
+        return False
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(path).parts)
 
 
@@ -30,7 +32,7 @@ def by_folders(paths: Sequence[tuple[str, int, float]]) -> Iterator[Input]:
     for path, size, modified in paths:
         if is_hidden(path) and not climbs(path):
             continue
-        folders = PurePosixPath(path).parts
+        folders = [part for part in path.split("/") if part and part != "."]
         split = SPLIT_WORDS.get(folders[0].lower()) if by_split and len(folders) > 1 else None
         rest = folders[1:] if split else folders
         label = labels.setdefault(rest[0], rest[0]) if len(rest) > 1 and split != "pool" else None

@@ -161,9 +161,10 @@ class Survey:
             for i in group:
                 apart = tars[int(rows[i, 0])] > 1
                 why = "the key's members lie apart" if apart else "the key is in more than one tar"
-                detail = (
-                    f"{why}: {self._part(i, rows)}; also {', '.join(t for t in told if t != self._part(i, rows))}{more}"
-                )
+                own = self._part(i, rows)
+                detail = f"{why}: {own}; also {', '.join(t for t in told if t != own)}{more}"
+                if i in self._problems:
+                    detail += f"; and {self._problems[i][1]}"
                 self._problems[i] = ("not_adjacent" if apart else "same_key_twice", detail)
 
     def _part(self, i: int, rows: np.ndarray) -> str:
