@@ -125,6 +125,8 @@ class _File:
         import pyarrow.types as t
 
         kind = self._parquet.schema_arrow.field(self._columns.image).type
+        if t.is_dictionary(kind):
+            kind = kind.value_type
         if t.is_struct(kind) and {kind.field(i).name for i in range(kind.num_fields)} & {"bytes", "path"}:
             return True
         if t.is_binary(kind) or t.is_large_binary(kind):
@@ -212,6 +214,8 @@ class _File:
         within = number - self._starts[group]
         try:
             value = self._batch(group, within // BATCH)[within % BATCH]
+            if pa.types.is_dictionary(value.type):
+                value = value.value
             if pa.types.is_struct(value.type):
                 fields = {value.type.field(i).name for i in range(value.type.num_fields)} if value.is_valid else set()
                 data = value["bytes"] if "bytes" in fields else None
