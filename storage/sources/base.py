@@ -57,7 +57,7 @@ class Input:
 class Source:
     """Base of the sources. They are picklable by their root, so that worker processes open their own handles.
 
-    What a subclass names in `carried` (cached properties that reading needs) travels along if it is there already.
+    What a subclass names in `carried` (cached properties that reading needs) travels along once the inputs are listed.
     """
 
     kind = ""
@@ -67,7 +67,8 @@ class Source:
         self.root = root
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.root,), {n: self.__dict__[n] for n in self.carried if n in self.__dict__}
+        listed = "inputs" in self.__dict__
+        return type(self), (self.root,), {n: getattr(self, n) for n in self.carried if listed or n in self.__dict__}
 
     @property
     def location(self) -> str:
@@ -190,6 +191,15 @@ def as_root(text: str) -> Path | str:
 def climbs(path: str) -> bool:
     """Whether a name points out of its archive or folder."""
     return path.startswith("/") or (".." in path and ".." in path.split("/"))
+
+
+def is_text(value: str) -> bool:
+    """Whether a string can be stored as UTF-8: JSON may hold half a character (a lone surrogate)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def suffix_of(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import SPLIT_WORDS
-from sevenfold.storage.sources.base import InputError
+from sevenfold.storage.sources.base import InputError, is_text
 from sevenfold.storage.sources.folder import read_file
 
 PATHS = ("path", "file", "filename", "file_name", "image_path", "image", "img")
@@ -17,6 +18,9 @@ PATHS = ("path", "file", "filename", "file_name", "image_path", "image", "img")
 
 EMBEDDED = ("image", "img", "image_bytes", "bytes", "image_base64", "base64")
 """Columns of bytes, the most telling first."""
+
+MAX_LABEL = 1000
+"""Characters of a label."""
 
 LABELS = ("label", "labels", "class", "category", "fine_label")
 
@@ -44,7 +48,7 @@ def find_columns(names: Iterable[str | None], images: Sequence[str], where: str)
     image = next((by_name[c] for c in images if c in by_name), None)
     if image is None:
         raise SevenfoldError(
-            f"the columns are {', '.join(there[:20]) or 'none'}",
+            f"the columns are {', '.join(there[:20]).encode(errors='backslashreplace').decode() or 'none'}",
             where=where,
             expected=f"a column named path (or {', '.join(c for c in images if c != 'path')}), label, optionally split",
             do="rename the column that holds the images or their paths",
@@ -70,6 +74,10 @@ def label_of(value: Any, names: Sequence[str] | None = None) -> str | None:
         value = int(value) if value == value else None
     if isinstance(value, bool) or not isinstance(value, str | int | None):
         raise InputError("label_unreadable", f"the label is of type {type(value).__name__}, not text or a whole number")
+    if isinstance(value, str) and (len(value) > MAX_LABEL or not is_text(value)):
+        raise InputError(
+            "label_unreadable", f"the label is no text of at most {MAX_LABEL} characters: {value[:20]!r}..."
+        )
     if value is None or isinstance(value, str):
         return (value or "").strip() or None
     if names is None:
@@ -114,14 +122,25 @@ def read_named(folder: Path, path: str) -> bytes:
     full = folder / path
     if not path.startswith("/"):
         try:
-            out = leads_out(path) or not full.resolve().is_relative_to(folder.resolve())
-        except (OSError, ValueError, RuntimeError) as e:  # a NUL in the path, links in a circle
+            out = leads_out(path) or _linked_out(os.fspath(folder), path)
+        except (OSError, ValueError) as e:  # a NUL in the path
             raise InputError("unreadable", f"{type(e).__name__}: {e}") from None
         if out:
             raise InputError(
                 "outside", "the path leads out of the table's folder; give an absolute path if it is meant"
             )
     return read_file(full)
+
+
+def _linked_out(folder: str, path: str) -> bool:
+    """Whether a link on the way leads out of the folder. Nearly always there is none, which is cheap to see."""
+    at = folder
+    for part in path.split("/"):
+        at = f"{at}/{part}"
+        if os.path.islink(at):
+            inside = os.path.realpath(folder)
+            return os.path.commonpath([inside, os.path.realpath(f"{folder}/{path}")]) != inside
+    return False
 
 
 def size_and_time(folder: Path, path: str) -> tuple[int, float]:
@@ -144,6 +163,6 @@ def huggingface_names(metadata: Mapping[bytes, bytes] | None, column: str) -> li
         names = feature["names"] if feature["_type"] == "ClassLabel" else None
         if isinstance(names, dict):  # {"0": "cat", ...} in old files
             names = [names[str(i)] for i in range(len(names))]
-        return [str(n) for n in names] if names else None
+        return [str(n).encode(errors="backslashreplace").decode() for n in names] if names else None
     except (KeyError, TypeError, ValueError, RecursionError):
         return None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.sources.base import MAX_FILE_BYTES, Input, InputError, Places, Source, check_size
+from sevenfold.storage.sources.base import MAX_FILE_BYTES, Input, InputError, Places, Source, check_size, is_text
 from sevenfold.storage.sources.blobs import LocalBlob
 from sevenfold.storage.sources.columns import (
     EMBEDDED,
@@ -164,6 +164,6 @@ def _image(value: Any, column: str) -> tuple[str | None, str]:
         return None, value[match.end() :]
     if _BASE64.fullmatch(value):
         return None, value
-    if not value.strip():
-        raise InputError("bad_row", f"{column} is empty")
+    if not value.strip() or not is_text(value):
+        raise InputError("bad_row", f"{column} is empty, or no text")
     return value.strip(), ""

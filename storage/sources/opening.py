@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from sevenfold.storage.errors import SevenfoldError
@@ -76,19 +75,27 @@ def _kind_of_file(name: str) -> str | None:
 def _kind_of_folder(folder: Path) -> str:
     """idx, webdataset or parquet when such files lie in the folder, or in its folders `data` or of splits.
 
-    Files that are images beside them make it a folder of images.
+    Images or folders of another name beside them make it a folder of images.
     """
-    names = set(_names(folder))
-    if any(IDX_IMAGES.fullmatch(n) for n in names):
+    files, folders = _names(folder)
+    if any(IDX_IMAGES.fullmatch(n) for n in files):
         return "idx"
-    deeper = [n for n in names if n.lower() in {"data", *SPLIT_WORDS} and (folder / n).is_dir()]
-    suffixes = {suffix_of(n) for n in names}.union(*({suffix_of(m) for m in _names(folder / n)} for n in deeper))
-    if not suffixes & IMAGES:
+    deeper = [n for n in folders if n.lower() in {"data", *SPLIT_WORDS}]
+    suffixes = {suffix_of(n) for n in files}
+    flat = len(deeper) == len(folders)
+    for name in deeper:
+        inner, below = _names(folder / name)
+        suffixes |= {suffix_of(n) for n in inner}
+        flat = flat and not below
+    if flat and not suffixes & IMAGES:
         for suffix, kind in (("tar", "webdataset"), ("parquet", "parquet")):
             if suffix in suffixes:
                 return kind
     return "folder"
 
 
-def _names(folder: Path) -> Iterable[str]:
-    return (p.name for p in folder.iterdir() if not p.name.startswith("."))
+def _names(folder: Path) -> tuple[list[str], list[str]]:
+    """(files, folders) directly in a folder, without the hidden ones."""
+    with os.scandir(folder) as listing:
+        found = [(item.name, item.is_dir()) for item in listing if not item.name.startswith(".")]
+    return [n for n, is_folder in found if not is_folder], [n for n, is_folder in found if is_folder]

@@ -29,7 +29,7 @@ from sevenfold.storage.sources.columns import (
     size_and_time,
     split_of_word,
 )
-from sevenfold.storage.sources.layout import splits_of_files
+from sevenfold.storage.sources.layout import is_hidden, splits_of_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,12 @@ class ParquetSource(Source):
             yield from file.inputs(splits.get(name))
 
     def _remarks(self) -> Iterable[str]:
-        return dict.fromkeys(file.remark() for file in self._files.values())
+        yield from dict.fromkeys(file.remark() for file in self._files.values())
+        if isinstance(self.root, Path) and self.root.is_dir():
+            paths = (p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if p.is_file())
+            beside = sum(p not in self._files and not is_hidden(p) for p in paths)
+            if beside:
+                yield f"{beside:,} other files in the folder are no inputs, unless a table names them"
 
     def read(self, path: str) -> bytes:
         """See Source.read."""

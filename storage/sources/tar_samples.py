@@ -28,6 +28,7 @@ MAX_LABEL_BYTES = 1 << 20
 MAX_LABEL_TEXT = 64
 """Characters: a longer text is a caption."""
 
+_NUMBER = re.compile(rb"\s*([0-9]{1,18})\s*")
 _META = re.compile(rb"__[^/]*__($|/)")
 _SHOWN = 16
 """Members that a detail names one by one."""
@@ -133,7 +134,8 @@ def _read_label(component: str, window: Window, member: Member, names: Sequence[
     data = window.read(member.offset, member.size)
     try:
         if component == "cls":
-            return class_name(int(data.decode("ascii")), names)
+            number = _NUMBER.fullmatch(data)
+            return class_name(int(number[1]), names) if number else Unreadable(f"no class number: {text(data[:40])!r}")
         if component == "txt":
             said = data.decode().strip()
             return said if "\n" not in said and 0 < len(said) <= MAX_LABEL_TEXT else Unreadable("no short line")
@@ -145,5 +147,4 @@ def _read_label(component: str, window: Window, member: Member, names: Sequence[
     except InputError as e:
         return Unreadable(e.detail)
     except (ValueError, RecursionError) as e:
-        shown = text(data[:40])
-        return Unreadable(f"no whole number: {shown!r}" if component == "cls" else f"{str(e)[:80]}: {shown!r}")
+        return Unreadable(f"{str(e)[:80]}: {text(data[:40])!r}")

@@ -42,8 +42,8 @@ class WebdatasetSource(Source):
     carried = ("problems", "_places", "_locations")
 
     @cached_property
-    def _locations(self) -> dict[str, Path | str]:
-        """Name within the source -> where it lies, sorted."""
+    def _files(self) -> dict[str, Path | str]:
+        """Name within the source -> where it lies, of every file that is not hidden."""
         if self.location.endswith(SUFFIXES) and not (isinstance(self.root, Path) and self.path.is_dir()):
             return {self.name: self.root}
         if isinstance(self.root, str):
@@ -52,9 +52,12 @@ class WebdatasetSource(Source):
             }
         else:
             there = {p.relative_to(self.root).as_posix(): p for p in self.root.rglob("*") if p.is_file()}
-        names = sorted(n for n in there if n.endswith(SUFFIXES) and not is_hidden(n))
-        self._beside = sorted(n for n in there if n not in names and not is_hidden(n))
-        return {n: there[n] for n in names}
+        return {n: there[n] for n in sorted(there) if not is_hidden(n)}
+
+    @cached_property
+    def _locations(self) -> dict[str, Path | str]:
+        """The tars among the files."""
+        return {n: place for n, place in self._files.items() if n.endswith(SUFFIXES)}
 
     @cached_property
     def _blobs(self) -> dict[str, Blob]:
@@ -93,7 +96,9 @@ class WebdatasetSource(Source):
         return iter(inputs)
 
     def _remarks(self) -> Iterable[str]:
-        return self._notes
+        beside = [n for n in self._files if n not in self._locations and n != "classes.txt"]
+        more = f", the first is {beside[0]}" if beside else ""
+        return (*self._notes, *([f"{len(beside):,} other files are no inputs{more}"] if beside else []))
 
     def read(self, path: str) -> bytes:
         """See Source.read."""

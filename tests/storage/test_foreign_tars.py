@@ -286,6 +286,26 @@ def test_labels_come_from_cls_then_json_then_short_texts(tmp_path: Path) -> None
     assert good(open_source(tmp_path / "cls/tars")) == {"a.tar/k.png": "eel"}
 
 
+@pytest.mark.parametrize("data", [b"cat", b"-1", b"1_0", b"1.5", b"", b"9" * 400, b"\xff"])
+def test_a_cls_is_a_class_number(data: bytes, tmp_path: Path) -> None:
+    source = source_of(tmp_path, {"a.tar": tar(FIRST, member("k.jpg"), member("k.cls", data), LAST)})
+    assert {p: r for p, (r, _) in rows(source).items()} == {"a.tar/k.jpg": "label_unreadable"}
+
+
+def test_labels_in_json_that_are_no_text_are_set_aside(tmp_path: Path, lake: Lake) -> None:
+    labels = [b'"cat"', b"[1]", b"true", b'"\\ud800"', b'"' + b"x" * 2000 + b'"', b"{", b"null"]
+    data = b"".join(member(f"{i}.jpg") + member(f"{i}.json", b'{"label": %s}' % x) for i, x in enumerate(labels))
+    source = source_of(tmp_path, {"a.tar": data + bytes(1024)})
+    assert set(rows(source)) == {f"a.tar/{i}.jpg" for i in range(1, 6)}
+    assert good(source) == {"a.tar/0.jpg": "cat", "a.tar/6.jpg": None}
+    assert lake.ingest(source, "d", "b")[0].reasons == {"label_unreadable": 5, "not_an_image": 2}
+
+
+def test_files_beside_the_tars_are_in_the_notes(tmp_path: Path) -> None:
+    source = source_of(tmp_path, {"a.tar": tar(FIRST), "README.md": b"", "classes.txt": b"", ".hidden": b""})
+    assert "1 other files are no inputs, the first is README.md" in source.notes
+
+
 def test_many_different_texts_are_captions(tmp_path: Path) -> None:
     data = b"".join(member(f"{i:03d}.jpg") + member(f"{i:03d}.txt", b"photo %d" % i) for i in range(50))
     source = source_of(tmp_path, {"a.tar": data + bytes(1024)})

@@ -244,6 +244,26 @@ def test_a_source_of_another_kind_or_none_is_refused(tmp_path: Path, lake: Lake)
     assert lake.datasets() == []
 
 
+def test_the_kind_of_a_folder_is_guessed_from_what_lies_in_it(tmp_path: Path) -> None:
+    cases = {
+        "webdataset": [["a.tar", "classes.txt"], ["train/0.tar", "val/0.tar"]],
+        "parquet": [["a.parquet"], ["data/train-0.parquet", "README.md"]],
+        "folder": [
+            ["cat/1.png", "extra.tar"],
+            ["1.png", "a.parquet"],
+            ["train/cat/1.png", "train/x.tar"],
+            ["data/1.png"],
+        ],
+    }
+    for kind, layouts in cases.items():
+        for number, names in enumerate(layouts):
+            root = tmp_path / f"{kind}{number}"
+            for name in names:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).touch()
+            assert open_source(root).kind == kind, names
+
+
 def test_the_fingerprint_is_the_digest_of_the_listing(tmp_path: Path, make: SimpleNamespace) -> None:
     source = open_source(make.folder(tmp_path / "s", make.two_classes(3)))
     rows = [[i.path, i.label, i.split, i.bytes, round(i.modified, 6)] for i in source.inputs]

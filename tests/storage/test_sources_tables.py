@@ -136,10 +136,10 @@ def test_lines_that_cannot_be_used_are_set_aside(tmp_path: Path, lake: Lake, mak
         tmp_path / "a.ndjson", {"path": "0.png", "label": "cat"}, "{no json", "[1]", {"label": "cat"}, {"path": 3},
         {"path": ""}, {"path": "0.png", "label": [1]}, {"path": "0.png", "label": 1.5}, {"path": {"bytes": "!" * 80}},
         deep,
-        '{"path": ' + "9" * 5000 + "}",
+        '{"path": ' + "9" * 5000 + "}", '{"path": "\\ud800.png"}', '{"path": "0.png", "label": "\\ud800"}',
     )  # fmt: skip
     record, _ = lake.ingest(table, "d", "b")
-    assert record.reasons == {"bad_row": 7, "label_unreadable": 2, "unreadable": 1}
+    assert record.reasons == {"bad_row": 8, "label_unreadable": 3, "unreadable": 1}
     rows = {r["path"]: r["detail"] for r in lake.quarantine("d", "b").to_pylist()}
     assert "no line of JSON" in rows["a.ndjson#00000001"] and rows["a.ndjson#00000001"].startswith("byte 34:")
     assert "path is absent" in rows["a.ndjson#00000003"] and "base64" in rows["a.ndjson#00000008"]
