@@ -122,7 +122,7 @@ def read_named(folder: Path, path: str) -> bytes:
     full = folder / path
     if not path.startswith("/"):
         try:
-            out = leads_out(path) or _linked_out(os.fspath(folder), path)
+            out = leads_out(path) or _linked_out(folder, path)
         except (OSError, ValueError) as e:  # a NUL in the path
             raise InputError("unreadable", f"{type(e).__name__}: {e}") from None
         if out:
@@ -132,14 +132,14 @@ def read_named(folder: Path, path: str) -> bytes:
     return read_file(full)
 
 
-def _linked_out(folder: str, path: str) -> bool:
+def _linked_out(folder: Path, path: str) -> bool:
     """Whether a link on the way leads out of the folder. Nearly always there is none, which is cheap to see."""
     at = folder
     for part in path.split("/"):
-        at = f"{at}/{part}"
-        if os.path.islink(at):
+        at = at / part
+        if at.is_symlink():
             inside = os.path.realpath(folder)
-            return os.path.commonpath([inside, os.path.realpath(f"{folder}/{path}")]) != inside
+            return os.path.commonpath([inside, os.path.realpath(folder / path)]) != inside
     return False
 
 

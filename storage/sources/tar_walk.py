@@ -26,6 +26,9 @@ _NEAR = 4 << 10
 MAX_EXTENSION = 1 << 20
 """Bytes of a pax header or a long name; more is no name."""
 
+MAX_NAME = 4096
+"""Bytes of a member's name, as no file system takes more."""
+
 MAX_TAIL = 16 << 20
 """Bytes after the end of the archive that are looked at for content."""
 
@@ -174,12 +177,13 @@ def _number(field: bytes) -> int:
 
 def _pax(data: bytes, name: bytes | None, size: int | None) -> tuple[bytes | None, int | None, bool]:
     """(name, size, is it sparse) after the records `<length> <key>=<value>\\n`; raises _Damaged."""
-    sparse = False
-    while data and data != bytes(len(data)):
-        digits, blank, _ = data[:20].partition(b" ")
+    sparse, at = False, 0
+    while at < len(data) and data[at]:
+        digits, blank, _ = data[at : at + 8].partition(b" ")
         length = int(digits) if blank and digits.isdigit() else 0
-        key, equals, value = data[len(digits) + 1 : length - 1].partition(b"=")
-        if not equals or length > len(data) or data[length - 1 : length] != b"\n":
+        end = at + length
+        key, equals, value = data[at + len(digits) + 1 : end - 1].partition(b"=")
+        if not equals or end > len(data) or data[end - 1 : end] != b"\n":
             raise _Damaged("a pax header whose records do not add up")
         if key == b"path":
             name = value
@@ -189,7 +193,7 @@ def _pax(data: bytes, name: bytes | None, size: int | None) -> tuple[bytes | Non
             size = int(value)
         elif key.startswith(b"GNU.sparse"):
             sparse = True
-        data = data[length:]
+        at = end
     return name, size, sparse
 
 
@@ -198,11 +202,14 @@ def _member(block: bytes, kind: bytes, start: int, at: int, size: int, name: byt
         name = block[:100].split(b"\0", 1)[0]
         prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
         name = prefix + b"/" + name if prefix else name
+    offset, refusal = at + BLOCK, None
+    if len(name) > MAX_NAME:
+        refusal = ("unsupported", f"its name has {len(name)} bytes, over the limit of {MAX_NAME}")
+        name = name[:MAX_NAME]
     while name.startswith(b"./"):
         name = name[2:].lstrip(b"/") if name[2:3] == b"/" else name[2:]
-    offset, refusal = at + BLOCK, None
-    if kind == b"5" or (kind in (b"\0", b"0") and name.endswith(b"/")):
-        return Member(name, start, offset, 0 if kind == b"5" else size, "folder")
+    if kind == b"5" or (kind in (b"\0", b"0") and name.endswith(b"/") and not size):
+        return Member(name, start, offset, 0, "folder")
     if kind in _TYPES:
         size = 0  # links and devices have no content, whatever their size says (as GNU tar reads them)
         target = block[157:257].split(b"\0", 1)[0]
@@ -213,6 +220,8 @@ def _member(block: bytes, kind: bytes, start: int, at: int, size: int, name: byt
         refusal = ("unsupported", f"it is of the type {_text(kind)!r}, which is not known")
     elif name.startswith(b"/") or b".." in name.split(b"/"):
         refusal = ("outside", "its name leads out of the archive")
+    elif name.endswith(b"/"):
+        refusal = ("unsupported", f"its name is that of a folder, and it has {size} bytes")
     elif size > MAX_FILE_BYTES:
         refusal = ("too_large", f"it has {size} bytes, over the limit of {MAX_FILE_BYTES}")
     return Member(name, start, offset, size, "refused" if refusal else "file", refusal)

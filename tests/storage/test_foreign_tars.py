@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,6 +183,11 @@ HAZARDS: dict[str, tuple[bytes | dict[str, bytes], str, dict[str, str], set[str]
     "a pax header of a gigabyte": (
         tar(FIRST, LAST, member("x", b"", b"x", size=1 << 30)), "unreadable", {"a.tar": "1073741824"}, set(),
     ),
+    "a name of 5,000 bytes": (
+        tar(FIRST, pax({"path": "n" * 5000 + ".jpg"}), member("k.jpg"), LAST), "unsupported",
+        {"a.tar/" + "n" * 4096: "its name has 5004 bytes"}, {"k"},
+    ),
+    "a folder with content": (tar(FIRST, member("k.d/"), LAST), "unsupported", {"a.tar/k.d/": "of a folder"}, set()),
     "a size below zero": (
         tar(FIRST, LAST, rechecked(member("k.jpg"), 124, b"\xff" * 12)), "unreadable", {"a.tar": "negative"}, {"k"},
     ),
@@ -437,6 +443,15 @@ def test_every_member_is_accounted_for(tmp_path_factory: pytest.TempPathFactory,
         assert kind == b"5" or key in used or any(inner in row for row in shown), (name, inner)
     if cut is not None and cut < sum(len(member(n, b"" if k in (b"5", b"2") else b"1", k)) for n, k in tars[0]):
         assert any(i.problem and i.problem[0] == "truncated" and i.path.startswith("0.tar") for i in inputs)
+
+
+def test_headers_made_to_waste_time_are_read_in_linear_time(tmp_path: Path) -> None:
+    records = member("x", b"5 a=\n" * 200_000, b"x")
+    dots = member("x", b"./" * 500_000 + b"k.jpg", b"L")
+    began = time.process_time()
+    source = source_of(tmp_path, {"a.tar": tar(*[records, sample("k"), dots, member("y.jpg")] * 3)})
+    assert len(rows(source)) >= 3
+    assert time.process_time() - began < 10, "measured: under one second"
 
 
 @settings(max_examples=200, deadline=None)
