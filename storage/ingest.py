@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -72,20 +71,20 @@ def ingest(
                 return old, False
     if not source.inputs:
         raise SevenfoldError(
-            "the source holds no files", where=str(source.root), expected="images", do="check the path and its layout"
+            "the source holds no files", where=source.location, expected="images", do="check the path and its layout"
         )
     started = time.perf_counter()
     measured, bad = _measure_all(source, workers, progress or silent)
-    rows, properties, aliases, quarantine = resolve(source.inputs, measured, bad, classes, str(source.root))
+    rows, properties, aliases, quarantine = resolve(source.inputs, measured, bad, classes, source.location)
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
     digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
-    batch = batch or check_batch(f"{_stem(source.root)}-{digest[:8]}")
+    batch = batch or check_batch(f"{_stem(source.name)}-{digest[:8]}")
     key = batch_key(dataset, batch)
     seconds = time.perf_counter() - started
     record = Batch(
         dataset=dataset,
         batch=batch,
-        source=str(source.root),
+        source=source.location,
         kind=source.kind,
         fingerprint=source.fingerprint,
         digest=digest,
@@ -124,8 +123,8 @@ def ingest(
     return record, True
 
 
-def _stem(root: Path) -> str:
-    kept = re.sub(r"[^A-Za-z0-9_-]", "-", root.name.split(".")[0]).strip("_-")
+def _stem(name: str) -> str:
+    kept = re.sub(r"[^A-Za-z0-9_-]", "-", name.split(".")[0]).strip("_-")
     return kept[:64] or "batch"
 
 
