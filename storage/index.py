@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sevenfold.storage import files
+from sevenfold.storage.store import Store
 
 _MEASURED = [
     ("label", pa.string()),
@@ -94,26 +93,21 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def write_parquet(path: Path, groups: Iterable[pa.Table], schema: pa.Schema, *, overwrite: bool) -> bool:
+def write_parquet(store: Store, key: str, groups: Iterable[pa.Table], schema: pa.Schema, *, overwrite: bool) -> bool:
     """Write one row group per table, synced and published whole; True when this call made the file.
 
     With `overwrite` an older file is replaced atomically, else it is left as it is.
     """
-    if not overwrite and path.exists():
+    if not overwrite and store.exists(key):
         return False
-    temporary = files.temporary_beside(path)
     dictionary = [f.name for f in schema if f.name in _REPEATED]
     with (
-        files.writing(temporary) as f,
-        pq.ParquetWriter(f, schema, compression="zstd", use_dictionary=dictionary) as writer,
+        store.writing(key, overwrite=overwrite) as draft,
+        pq.ParquetWriter(draft.file, schema, compression="zstd", use_dictionary=dictionary) as writer,
     ):
         for group in groups:
             writer.write_table(group, row_group_size=max(1, group.num_rows))
-    if overwrite:
-        temporary.replace(path)
-        files.fsync_folder(path.parent)
-        return True
-    return files.publish(temporary, path)
+    return draft.made
 
 
 _REPEATED = {

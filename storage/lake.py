@@ -25,6 +25,7 @@ from sevenfold.storage.pack import record_path, save, shard_path
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, read_json
 from sevenfold.storage.sources import Selected, Source, open_source
+from sevenfold.storage.store import LocalStore
 
 SHARD_BYTES = 64 << 20
 """Default size of a shard: large enough to stream, small enough to hold in memory while it is written."""
@@ -324,7 +325,7 @@ class Lake:
         """Store a check run's verdicts beside those before it; the name counts up, so the newest sorts last."""
         folder = self.root / "checks" / check_name(dataset, "dataset name") / check_name(subject, "subject")
         number = len(list(folder.glob("[!.]*.parquet"))) if folder.exists() else 0
-        while not write_parquet(folder / f"{number:06d}.parquet", [table], table.schema, overwrite=False):
+        while not write_parquet(LocalStore(folder), f"{number:06d}.parquet", [table], table.schema, overwrite=False):
             number += 1
         return folder / f"{number:06d}.parquet"
 
@@ -337,7 +338,7 @@ class Lake:
     def write_queue(self, dataset: str, name: str, table: pa.Table) -> Path:
         """Store a review queue (index.QUEUE)."""
         path = self.root / "queues" / check_name(dataset, "dataset name") / f"{check_name(name, 'queue name')}.parquet"
-        write_parquet(path, [conform(table, QUEUE)], QUEUE, overwrite=True)
+        write_parquet(LocalStore(path.parent), path.name, [conform(table, QUEUE)], QUEUE, overwrite=True)
         return path
 
     def queue(self, dataset: str, name: str) -> pa.Table:

@@ -13,6 +13,7 @@ from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY, SAMPLES, conform, write_parquet
 from sevenfold.storage.names import SPLITS
+from sevenfold.storage.store import LocalStore
 
 
 def overlay_path(root: Path, digest: str) -> Path:
@@ -51,7 +52,7 @@ def write_overlay(root: Path, table: pa.Table) -> str:
     """Store an overlay (see `checked`) and return its digest."""
     table = checked(table)
     digest = digest_table(table)
-    write_parquet(overlay_path(root, digest), [table], OVERLAY, overwrite=False)
+    write_parquet(LocalStore(overlay_path(root, digest).parent), f"{digest}.parquet", [table], OVERLAY, overwrite=False)
     return digest
 
 

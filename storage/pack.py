@@ -23,6 +23,7 @@ from sevenfold.storage.names import SPLITS, check_batch, check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
 from sevenfold.storage.sources import InputError, Source
+from sevenfold.storage.store import LocalStore
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def pack(
         changed, index = len(written.changed), None
         if written.groups:
             index = digest_table(pa.concat_tables(written.groups))
-            write_parquet(root / "index" / index[:2] / f"{index}.parquet", written.groups, INDEX, overwrite=False)
+            write_parquet(
+                LocalStore(root), f"index/{index[:2]}/{index}.parquet", written.groups, INDEX, overwrite=False
+            )
         kept = sum(t.num_rows for t in written.groups)
         packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
     relabelled = _known_again(root, batch, old, old_labels)
@@ -242,11 +245,13 @@ def _known_again(root: Path, batch: Batch, old: pa.Table, known_labels: pa.Array
                 {"id": row["id"], "rank": rank, "kind": "relabel", "label": label, "suggestion": row["label"]}
             )
     table = pa.concat_tables([aliases, pa.Table.from_pylist(again, schema=ALIASES)])
-    write_parquet(root / "batches" / batch.dataset / f"{batch.batch}.aliases.parquet", [table], ALIASES, overwrite=True)
+    write_parquet(
+        LocalStore(root), f"batches/{batch.dataset}/{batch.batch}.aliases.parquet", [table], ALIASES, overwrite=True
+    )
     path = root / "queues" / batch.dataset / f"relabels-{batch.batch}.parquet"
     if proposals or path.exists():
         queue = pa.Table.from_pylist(proposals, schema=QUEUE)
-        write_parquet(path, [queue], QUEUE, overwrite=True)
+        write_parquet(LocalStore(path.parent), path.name, [queue], QUEUE, overwrite=True)
     return len(proposals)
 
 
@@ -259,4 +264,4 @@ def _note_changed(root: Path, batch: Batch, changed: list[dict[str, Any]]) -> No
     before = table.filter(pc.not_equal(table["reason"], "changed"))
     if changed or before.num_rows != table.num_rows:
         table = pa.concat_tables([before, pa.Table.from_pylist(changed, schema=QUARANTINE)])
-        write_parquet(path, [table], QUARANTINE, overwrite=True)
+        write_parquet(LocalStore(path.parent), path.name, [table], QUARANTINE, overwrite=True)

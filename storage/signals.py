@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import conform, write_parquet
 from sevenfold.storage.names import check_name
+from sevenfold.storage.store import LocalStore
 
 SIGNAL = pa.schema(
     [
@@ -67,7 +68,7 @@ def write_signal(
         i = SIGNAL.get_field_index(column)
         stamped = stamped.set_column(i, field, pa.array([value] * table.num_rows, field.type))
     path = root / "signals" / name / producer / f"{part}.parquet"
-    write_parquet(path, [stamped], SIGNAL, overwrite=True)
+    write_parquet(LocalStore(path.parent), path.name, [stamped], SIGNAL, overwrite=True)
     return path
 
 
@@ -93,7 +94,7 @@ def write_predictions(root: Path, producer: str, table: pa.Table) -> Path:
     i = PREDICTION.get_field_index("producer")
     stamped = stamped.set_column(i, PREDICTION.field("producer"), pa.array([producer] * table.num_rows, pa.string()))
     path = predictions_path(root, producer)
-    write_parquet(path, [stamped], PREDICTION, overwrite=True)
+    write_parquet(LocalStore(path.parent), path.name, [stamped], PREDICTION, overwrite=True)
     return path
 
 

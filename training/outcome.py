@@ -15,6 +15,7 @@ import torch
 from sevenfold.storage.files import temporary_beside
 from sevenfold.storage.index import write_parquet
 from sevenfold.storage.progress import Progress, silent
+from sevenfold.storage.store import LocalStore
 from sevenfold.training.learner import Learner
 from sevenfold.training.models import save_weights
 from sevenfold.training.predict import log_probabilities, measure, prediction_table, slices
@@ -60,7 +61,7 @@ def publish(
         temporary = temporary_beside(folder / "model.safetensors")
         save_weights(learner.model, temporary)
         temporary.replace(folder / "model.safetensors")
-        write_parquet(folder / "trained.parquet", [trained], TRAINED, overwrite=True)
+        write_parquet(LocalStore(folder), "trained.parquet", [trained], TRAINED, overwrite=True)
         if task.config.predict != "none":
             table = prediction_table(
                 task.samples, rows, labels, logs, task.classes, content_id=str(task.config.content_id),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sevenfold.storage.index import write_parquet
+from sevenfold.storage.store import LocalStore
 
 STEPS = pa.schema(
     [
@@ -49,7 +50,9 @@ class StepLog:
         """Write what was collected since the last call, atomically."""
         if self._rows:
             path = self.folder / f"part-{self.rank:03d}-{self._rows[0]['step']:08d}.parquet"
-            write_parquet(path, [pa.Table.from_pylist(self._rows, STEPS)], STEPS, overwrite=True)
+            write_parquet(
+                LocalStore(path.parent), path.name, [pa.Table.from_pylist(self._rows, STEPS)], STEPS, overwrite=True
+            )
             self._rows = []
 
 

@@ -17,6 +17,7 @@ from sevenfold.storage import Lake, files
 from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.index import INDEX, write_parquet
 from sevenfold.storage.query import VIEWS
+from sevenfold.storage.store import LocalStore
 
 SCRIPT = Path(__file__).with_name("one_round.py")
 
@@ -204,5 +205,5 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space"):
         files.create(tmp_path / "a", b"bytes")
     with pytest.raises(OSError, match="No space"):
-        write_parquet(tmp_path / "b", [INDEX.empty_table()], INDEX, overwrite=False)
+        write_parquet(LocalStore(tmp_path), "b", [INDEX.empty_table()], INDEX, overwrite=False)
     assert list(tmp_path.iterdir()) == []
