@@ -20,6 +20,7 @@ from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import LANDING, PROPERTIES, QUARANTINE, QUEUE, conform, write_parquet
 from sevenfold.storage.ingest import ingest
+from sevenfold.storage.measure import MEASURE
 from sevenfold.storage.names import ALIASES_SUFFIX, check_digest, check_name
 from sevenfold.storage.pack import record_path, save, shard_path
 from sevenfold.storage.progress import Progress
@@ -29,9 +30,6 @@ from sevenfold.storage.store import LocalStore
 
 SHARD_BYTES = 64 << 20
 """Default size of a shard: large enough to stream, small enough to hold in memory while it is written."""
-
-MEASURE = "measure-1"
-"""The producer of the properties; the number rises when their definition changes."""
 
 
 class Lake:
@@ -78,7 +76,7 @@ class Lake:
         """Land a source as one batch (see storage.ingest); returns its record and whether it is new."""
         opened = source if isinstance(source, Source) else open_source(Path(source), kind)
         return ingest(
-            self.root,
+            LocalStore(self.root),
             opened,
             dataset,
             batch,

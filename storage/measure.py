@@ -15,6 +15,9 @@ from sevenfold.storage.decode import EXTENSIONS, Decoded, decode, quiet
 from sevenfold.storage.index import LANDING, PROPERTIES
 from sevenfold.storage.sources import InputError
 
+MEASURE = "measure-1"
+"""The producer of the properties; the number rises when a definition changes."""
+
 
 @dataclass(frozen=True)
 class Measured:
