@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ from sevenfold.storage.workers import WORTH_SECONDS, Measurements, measure_chunk
 
 KEEP_SECONDS = 2.0
 """What is measured is kept about this often: a kill costs no more, and a shorter landing writes nothing."""
+
+WRITERS = 4
+"""Files written at once when the batch is recorded."""
 
 
 def ingest(
@@ -52,7 +56,7 @@ def ingest(
     batch : its id; None makes one from the source's name and content.
     classes : the ontology: other labels are quarantined as label_outside_ontology. None takes any.
     workers : processes that measure; 1, or little work, is measured in this one.
-    write_signal : called as (name, part, table of id and value, batch id) for each measured property.
+    write_signal : called as (name, part, table of id and value, batch id) for each measured property, from threads.
 
     Raises SevenfoldError when the batch id exists with other content, or the source holds nothing.
     """
@@ -105,12 +109,21 @@ def ingest(
                 do="land the changed source under a new batch id (--batch)",
             )
         if old is None:
-            write_parquet(store, landing_key(dataset, batch), [rows], LANDING, overwrite=True)
-            write_parquet(store, aliases_key(dataset, batch), [aliases], ALIASES, overwrite=True)
-            write_parquet(store, quarantine_key(dataset, batch), [quarantine], QUARANTINE, overwrite=True)
-            for name in PROPERTIES:
-                values = properties.select(["id", name]).rename_columns(["id", "value"])
-                write_signal(name, f"{dataset}{PART_SEPARATOR}{batch}", values, batch)
+            tables = [
+                (landing_key(dataset, batch), rows, LANDING),
+                (aliases_key(dataset, batch), aliases, ALIASES),
+                (quarantine_key(dataset, batch), quarantine, QUARANTINE),
+            ]
+            part = f"{dataset}{PART_SEPARATOR}{batch}"
+            with ThreadPoolExecutor(WRITERS) as pool:  # they wait for the disk or the bucket
+                writes: list[Future[object]] = [
+                    pool.submit(write_parquet, store, at, [t], schema, overwrite=True) for at, t, schema in tables
+                ]
+                for name in PROPERTIES:
+                    values = properties.select(["id", name]).rename_columns(["id", "value"])
+                    writes.append(pool.submit(write_signal, name, part, values, batch))
+            for write in writes:
+                write.result()
             store.create(key, record.to_json())  # the landing exists from here on, not before
     Kept(store, dataset, source).clear()
     return old or record, old is None

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sevenfold.storage import Lake
-from sevenfold.storage import chunks, workers
+from sevenfold.storage import Lake, chunks, workers
 from sevenfold.storage import ingest as landing
 
 MIXED = {
