@@ -80,7 +80,7 @@ def measure_in_processes(source: Source, chunks: Iterable[Sequence[str]], worker
             else:
                 raise error
     finally:
-        crew.leave()
+        crew.leave(wait=False)
 
 
 def _with_care(crew: _Crew, chunk: Sequence[str]) -> Measurements:
@@ -145,10 +145,10 @@ class _Crew:
                 do="look for a lack of memory (dmesg), take fewer workers; what is measured so far is kept",
             )
 
-    def leave(self) -> None:
-        """End the workers; what was handed out and not begun is dropped."""
+    def leave(self, *, wait: bool = True) -> None:
+        """End the workers, and wait until they have; what was handed out and not begun is dropped."""
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait=wait, cancel_futures=True)
             self._pool = None
 
 
