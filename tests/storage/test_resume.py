@@ -155,6 +155,21 @@ def test_parts_serve_neither_a_changed_source_nor_another_dataset_and_stay_liste
     assert lake.datasets() == ["d", "e"] and [b.batch for b in lake.batches("d")] == ["b"]
 
 
+@pytest.mark.usefixtures("small_steps")
+def test_parts_that_outlived_their_record_go_when_it_is_landed_again(
+    lake: Lake, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    """Killed between the record and the tidying up."""
+    root = make.folder(tmp_path / "s", make.two_classes(20))
+    with pytest.raises(Stop):
+        lake.ingest(Counting(root), "d", "b", progress=stop_at(12))
+    kept = {path: path.read_bytes() for path in parts(lake)}
+    lake.ingest(Counting(root), "d", "b")
+    for path, data in kept.items():
+        path.write_bytes(data)
+    assert not lake.ingest(Counting(root), "d", "b")[1] and parts(lake) == []
+
+
 def test_a_short_landing_keeps_nothing_on_the_way(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
     with pytest.raises(Stop):
         lake.ingest(make.folder(tmp_path / "s", make.two_classes(300)), "d", "b", progress=stop_at(300))
