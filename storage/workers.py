@@ -27,8 +27,8 @@ Measurements = tuple[pa.RecordBatch, list[tuple[int, str, str]]]
 IN_FLIGHT = 3
 """Chunks per worker that are handed out at once: none waits for the next, and memory does not grow with the source."""
 
-WORTH_SECONDS = 1.5
-"""Work of one process, by `seconds_of`, from which starting several pays: they need half a second to import."""
+WORTH_SECONDS = 1.0
+"""Work of one process, by `seconds_of`, from which starting several pays: they need nearly half a second."""
 
 DEATHS = 50
 """Of workers in one landing; an input that is set aside costs two or three. More are not the images' fault."""
@@ -36,7 +36,7 @@ DEATHS = 50
 
 def seconds_of(inputs: Iterable[Input]) -> float:
     """Roughly what measuring them takes on one core: so much for each image and so much for each of its bytes."""
-    return sum(1e-4 + 2e-8 * i.bytes for i in inputs)
+    return sum(5e-5 + 2e-8 * i.bytes for i in inputs)
 
 
 def measure_chunk(source: Source, paths: Iterable[str]) -> Measurements:
