@@ -22,10 +22,10 @@ from sevenfold.storage import tar
 from sevenfold.storage.index import INDEX, conform
 from sevenfold.storage.store import Store
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20
 """What is hashed or written in one call: large enough that waiting for the interpreter's lock is rare."""
 
-AHEAD = 2
+AHEAD = 4
 """Blocks that may wait for the slower of hashing and writing."""
 
 SYNC_BYTES = 16 << 20
@@ -159,14 +159,14 @@ def _blocks(samples: Iterable[Sample], layout: _Layout) -> Iterator[bytes]:
     """The tar up to its end mark, in pieces of about BLOCK_BYTES that end with a sample."""
     names: list[str] = []
     contents: list[bytes] = []
-    length = 0
+    length, counts, extensions = 0, layout.counts, layout.extensions
     for key, members in samples:
         if not members:
             raise ValueError(f"sample {key!r} has no members")
-        layout.counts.append(len(members))
+        counts.append(len(members))
         for ext, data in members:
             names.append(f"{key}.{ext}")
-            layout.extensions.append(ext)
+            extensions.append(ext)
             contents.append(data)
             length += len(data) + tar.BLOCK
         if length >= BLOCK_BYTES:
@@ -178,16 +178,16 @@ def _blocks(samples: Iterable[Sample], layout: _Layout) -> Iterator[bytes]:
 
 def _block(names: Sequence[str], contents: Sequence[bytes], layout: _Layout) -> bytes:
     sizes = np.fromiter(map(len, contents), np.int64, len(contents))
-    headers = tar.headers([n.encode() for n in names], sizes).tobytes()
+    heads = tar.heads([n.encode() for n in names], sizes)
     pads = -sizes % tar.BLOCK
     ends = layout.end + np.cumsum(tar.BLOCK + sizes + pads)
     layout.offsets.append(ends - pads - sizes)
     layout.sizes.append(sizes)
     layout.end = int(ends[-1])
-    pieces: list[bytes] = [b""] * (3 * len(contents))
-    pieces[0::3] = [headers[i : i + tar.BLOCK] for i in range(0, len(headers), tar.BLOCK)]
-    pieces[1::3] = contents
-    pieces[2::3] = map(_PADDINGS.__getitem__, pads.tolist())
+    pieces = [tar.TAIL] * (4 * len(contents))
+    pieces[0::4] = heads
+    pieces[2::4] = contents
+    pieces[3::4] = map(_PADDINGS.__getitem__, pads.tolist())
     return b"".join(pieces)
 
 

@@ -18,11 +18,11 @@ MAX_MEMBER = 8**11 - 1
 
 def header(name: bytes, size: int) -> bytes:
     """The 512-byte header of a regular file; raises ValueError for a name over 100 bytes or a size over 8 GiB."""
-    return headers([name], np.array([size], np.int64)).tobytes()
+    return heads([name], np.array([size], np.int64))[0] + TAIL
 
 
-def headers(names: Sequence[bytes], sizes: np.ndarray) -> np.ndarray:
-    """Headers of regular files, uint8 [n, 512], for `sizes` int64 [n] in bytes.
+def heads(names: Sequence[bytes], sizes: np.ndarray) -> list[bytes]:
+    """What differs between headers of regular files: their first 156 bytes, TAIL follows; `sizes` int64 [n] in bytes.
 
     Raises ValueError for a name over 100 bytes or a size over 8 GiB.
     """
@@ -30,14 +30,14 @@ def headers(names: Sequence[bytes], sizes: np.ndarray) -> np.ndarray:
     if n and (max(map(len, names)) > _NAME or sizes.min() < 0 or sizes.max() > MAX_MEMBER):
         bad = next(i for i in range(n) if len(names[i]) > _NAME or not 0 <= sizes[i] <= MAX_MEMBER)
         raise ValueError(f"member {names[bad]!r} of {sizes[bad]} bytes does not fit a USTAR header")
-    made = np.empty((n, BLOCK), np.uint8)
+    made = np.empty((n, len(_BLANK)), np.uint8)
     made[:] = _BLANK
     made[:, :_NAME] = np.array(names, f"S{_NAME}").view(np.uint8).reshape(n, _NAME)
     made[:, _SIZE : _SIZE + 11] = _octal(sizes, 11)
-    sums = np.einsum("ij->i", made, dtype=np.int64)
+    sums = np.einsum("ij->i", made, dtype=np.int64) + sum(TAIL)
     made[:, _SUM : _SUM + 6] = _octal(sums, 6)
     made[:, _SUM + 6] = 0
-    return made
+    return made.view(f"S{len(_BLANK)}").ravel().tolist()  # each ends with a space, so that numpy drops nothing
 
 
 def _octal(values: np.ndarray, digits: int) -> np.ndarray:
@@ -49,11 +49,12 @@ _NAME, _SIZE, _SUM = 100, 124, 148
 """Length of the name; places of the size and of the checksum, which counts its own eight bytes as spaces."""
 
 _BLANK = np.frombuffer(
-    bytes(_NAME) + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b" " * 8
-    + b"0" + bytes(100) + b"ustar\0" + b"00" + bytes(32 + 32 + 8 + 8 + 155 + 12),
-    np.uint8,
+    bytes(_NAME) + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b" " * 8, np.uint8
 )  # fmt: skip
-"""A regular file without name or size: mode 644, owner 0, time 0, no link, version 00, no owner names or prefix."""
+"""No name and no size yet: mode 644, owner 0, time 0."""
+
+TAIL = b"0" + bytes(100) + b"ustar\0" + b"00" + bytes(32 + 32 + 8 + 8 + 155 + 12)
+"""A regular file, no link, version 00; no owner names, devices or prefix."""
 
 
 def padding(size: int) -> bytes:
