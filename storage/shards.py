@@ -22,7 +22,7 @@ from sevenfold.storage import tar
 from sevenfold.storage.index import INDEX, conform
 from sevenfold.storage.store import Store
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 20
 """What is hashed or written in one call: large enough that waiting for the interpreter's lock is rare."""
 
 AHEAD = 4
@@ -245,8 +245,10 @@ class _Stream:
             if hasattr(os, "posix_fallocate"):
                 with suppress(OSError):  # no room for this much, or not on this file system: writing will tell
                     os.posix_fallocate(self.file.fileno(), self.end, self.room - self.end)
+        rest = memoryview(block)
         with self._named():
-            self.file.write(block)
+            while rest:  # past the file's own buffer: what is left there when the disk is full would fail once more
+                rest = rest[os.write(self.file.fileno(), rest) :]
         self.end += len(block)
         if self.end - self.handed >= SYNC_BYTES and (self.syncing is None or self.syncing.done()):
             self._check()
@@ -257,7 +259,7 @@ class _Stream:
         """Give back the room that was not needed."""
         self.syncer.shutdown()
         self._check()
-        self.file.truncate(self.end)
+        os.ftruncate(self.file.fileno(), self.end)
 
     def _check(self) -> None:
         if self.syncing:
