@@ -355,8 +355,8 @@ class Lake:
         """The rows of an overlay (index.OVERLAY)."""
         return overlaying.read_overlay(self.store, check_digest(digest, "overlay digest"))
 
-    def sql(self, query: str, dataset: str | None = None) -> pa.Table:
-        """Answer one SELECT over the lake (see storage.query)."""
+    def sql(self, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
+        """Answer one SELECT over the lake; `samples` is the version `ref` of the dataset (see storage.query)."""
         from sevenfold.storage import query as querying
 
-        return querying.run(self.store, query, dataset)
+        return querying.run(self.store, query, dataset, ref)
