@@ -115,6 +115,11 @@ def version_sql(store: Store, manifest: Manifest, plain: Callable[[Path], Path] 
     )
 
 
+def samples_sql(lens: Lens) -> str:
+    """A SELECT of the effective samples of the version that is asked about."""
+    return version_sql(lens.store, lens.manifest, lens.plain) if lens.manifest else empty(SAMPLES)
+
+
 def text(value: str) -> str:
     """A string in SQL."""
     return "'" + value.replace("'", "''") + "'"

@@ -33,7 +33,7 @@ QUESTIONS = (
 SELECT dataset, version, label, count(*) AS samples,
        round(count(*) / sum(count(*)) OVER (PARTITION BY dataset, version), 3) AS share
 FROM samples_all
-GROUP BY ALL
+GROUP BY dataset, version, label
 ORDER BY dataset, version, samples DESC, label NULLS LAST""",
     ),
     Question(
@@ -179,7 +179,8 @@ ORDER BY q.dataset, q.queue""",
         "lineage",
         "Which runs trained on which version?",
         """
-SELECT v.dataset, v.version, v.message, count(r.run_id) AS runs, list(r.run_id ORDER BY r.run_id) AS run_ids
+SELECT v.dataset, v.version, v.message, count(r.run_id) AS runs,
+       list(r.run_id ORDER BY r.run_id) FILTER (r.run_id IS NOT NULL) AS run_ids
 FROM versions v LEFT JOIN runs r ON r.content_id = v.content_id
 GROUP BY ALL
 ORDER BY v.dataset, v.version""",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sevenfold.storage.index import SAMPLES
-from sevenfold.storage.lens import Lens, empty, quoted, text, version_sql
+from sevenfold.storage.index import PROPERTIES, SAMPLES
+from sevenfold.storage.lens import Lens, empty, quoted, samples_sql, text
 from sevenfold.storage.signals import PREDICTION
 from sevenfold.storage.store import Entry
 
-PREDICTED = ("predicted", "confidence", "margin", "loss", "entropy", "producer")
+PREDICTED = ("predicted", "confidence", "margin", "loss", "producer")
 """Columns that come from the newest out-of-sample prediction of each sample."""
 
 _OF_LABEL = ("margin", "loss")
@@ -17,22 +17,20 @@ _OF_LABEL = ("margin", "loss")
 
 
 def scored_sql(lens: Lens) -> str:
-    """SELECT of index.SAMPLES, PREDICTED and a DOUBLE column per signal, a row per sample of the version.
+    """SELECT of index.SAMPLES, PREDICTED and a DOUBLE column per signal (PROPERTIES always), a row per sample.
 
     Each signal comes from its newest producer and is null where it does not apply: a signal of scope `label` that was
     computed under another label, one of scope `version` about another version. Only the columns that the query names
     are joined. A signal named like another column gets the name `signal_<name>`.
     """
     taken = {*SAMPLES.names, *PREDICTED}
-    found = _newest(lens.found("signals/*/*/*.parquet"))
-    signals = {f"signal_{name}" if name in taken else name: keys for name, keys in found}
+    signals: dict[str, list[str]] = {name: [] for name in PROPERTIES}
+    for name, keys in _newest(lens.found("signals/*/*/*.parquet")):
+        signals[f"signal_{name}" if name in taken else name] = keys
     wanted = lens.asked.columns
     predicted = [c for c in PREDICTED if wanted is None or c in wanted]
     signals = {c: keys for c, keys in signals.items() if wanted is None or c.lower() in wanted}
-    if lens.manifest is None or lens.version is None:
-        nothing = ", ".join([f"NULL::VARCHAR AS {c}" if c in _TEXT else f"NULL::DOUBLE AS {c}" for c in predicted])
-        return f"SELECT *{', ' + nothing if nothing else ''} FROM ({empty(SAMPLES)})"
-    content_id = text(lens.version.content_id)
+    content_id = text(lens.version.content_id if lens.version else "")
     columns, joins = ["s.*"], []
     if predicted:
         columns += [
@@ -41,6 +39,9 @@ def scored_sql(lens: Lens) -> str:
         ]
         joins.append(f"LEFT JOIN ({_predictions(lens, predicted, content_id)}) p ON p.id = s.id")
     for i, (column, keys) in enumerate(signals.items()):
+        if not keys:
+            columns.append(f"NULL::DOUBLE AS {quoted(column)}")
+            continue
         columns.append(f"g{i}.value AS {quoted(column)}")
         # an id may be in several parts: of two datasets, or of two batches that both held the image
         rows = (
@@ -50,11 +51,7 @@ def scored_sql(lens: Lens) -> str:
         )
         same_label = f"NOT g{i}.by_label OR g{i}.label IS NOT DISTINCT FROM s.label"
         joins.append(f"LEFT JOIN ({rows}) g{i} ON g{i}.id = s.id AND ({same_label})")
-    samples = version_sql(lens.store, lens.manifest, lens.plain)
-    return f"SELECT {', '.join(columns)} FROM ({samples}) s {' '.join(joins)}"
-
-
-_TEXT = ("predicted", "producer")
+    return f"SELECT {', '.join(columns)} FROM ({samples_sql(lens)}) s {' '.join(joins)}"
 
 
 def _newest(entries: Iterable[Entry]) -> list[tuple[str, list[str]]]:

@@ -12,7 +12,7 @@ from sevenfold.storage import versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.index import ALIASES, LANDING, OVERLAY, QUARANTINE, QUEUE, SAMPLES
 from sevenfold.storage.keys import overlay_key
-from sevenfold.storage.lens import Asked, Lens, empty, quoted, text, version_sql
+from sevenfold.storage.lens import Asked, Lens, empty, quoted, samples_sql, text, version_sql
 from sevenfold.storage.records import Version
 from sevenfold.storage.reviews import list_reviews
 from sevenfold.storage.scored import scored_sql
@@ -43,10 +43,6 @@ def create_views(
                 connection.register(name, made)
             else:
                 connection.execute(f"CREATE VIEW {name} AS {made}")
-
-
-def _samples(lens: Lens) -> str:
-    return version_sql(lens.store, lens.manifest, lens.plain) if lens.manifest else empty(SAMPLES)
 
 
 def _samples_all(lens: Lens) -> str:
@@ -185,10 +181,17 @@ def _tombstones(lens: Lens) -> str:
     return lens.parquet("tombstones/*/*.parquet", schema, ("dataset", ""))
 
 
-_RUN, _MODEL = pa.schema([("run_id", pa.string())]), pa.schema([("name", pa.string())])
+_RUN = pa.schema([(n, pa.string()) for n in ("run_id", "dataset", "content_id")])
+_MODEL = pa.schema([(n, pa.string()) for n in ("name", "run_id", "dataset", "version", "content_id")])
+_STEP = pa.schema(
+    [
+        ("run_id", pa.string()), *((n, pa.int64()) for n in ("rank", "epoch", "step", "samples")),
+        *((n, pa.float64()) for n in ("data", "forward", "backward", "optimizer", "total", "loss", "lr")),
+    ]
+)  # fmt: skip
 
 _DEFINITIONS: dict[str, Callable[[Lens], str | pa.Table]] = {
-    "samples": _samples,
+    "samples": samples_sql,
     "samples_all": _samples_all,
     "scored": scored_sql,
     "this_version": _this_version,
@@ -207,6 +210,6 @@ _DEFINITIONS: dict[str, Callable[[Lens], str | pa.Table]] = {
     "overlays": _overlays,
     "tombstones": _tombstones,
     "runs": lambda x: x.json("runs/*/config.json", _RUN),
-    "steps": lambda x: x.parquet("runs/*/steps/*.parquet", _RUN),
+    "steps": lambda x: x.parquet("runs/*/steps/*.parquet", _STEP),
     "models": lambda x: x.json("models/*/*/model.json", _MODEL),
 }
