@@ -89,7 +89,9 @@ def test_duplicates_and_leaks_find_the_twin(built: tuple[Lake, str]) -> None:
     (row,) = ask(built, "duplicates")
     assert row["paths"] == ["test/cat/twin.png", "train/cat/04.png"]
     assert row["splits"] == ["test", "train"]
-    assert {"trained_on": "train/cat/04.png", "tested_on": "test/cat/twin.png"}.items() <= ask(built, "leaks")[0].items()
+    assert {"trained_on": "train/cat/04.png", "tested_on": "test/cat/twin.png"}.items() <= ask(built, "leaks")[
+        0
+    ].items()
     assert ask(built, "duplicates", "2026-05-01") == [row], "as of a date"
 
 

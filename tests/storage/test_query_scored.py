@@ -64,7 +64,9 @@ def test_what_was_said_of_another_label_or_version_is_not_joined(
     assert set(values(lake, "group", "v2").values()) == {None}
 
 
-def test_an_image_that_landed_twice_is_one_row(filled: Callable[..., Lake], tmp_path: Any, make: SimpleNamespace) -> None:
+def test_an_image_that_landed_twice_is_one_row(
+    filled: Callable[..., Lake], tmp_path: Any, make: SimpleNamespace
+) -> None:
     lake = filled(4)
     make.land(lake, make.folder(tmp_path / "again", make.two_classes(6)), "again")
     make.land(lake, make.folder(tmp_path / "e", make.two_classes(3)), "b", dataset="e")
@@ -97,7 +99,9 @@ def test_predictions_are_out_of_sample_of_this_version_first_and_newest(
     assert values(lake, "loss", "v2") == {**expected, rows[0]["id"]: None}, "the loss was of another label"
     assert values(lake, "confidence", "v2")[rows[0]["id"]] == 0.9
     older(lake, "predictions")
-    lake.write_predictions("three", pa.Table.from_pylist([prediction(rows[1]["id"], rows[1]["label"], second, loss=3.0)]))
+    lake.write_predictions(
+        "three", pa.Table.from_pylist([prediction(rows[1]["id"], rows[1]["label"], second, loss=3.0)])
+    )
     assert values(lake, "loss", "v2")[rows[1]["id"]] == 3.0
     assert values(lake, "loss", "v1") == expected, "what is about the version itself comes first"
 
