@@ -56,11 +56,10 @@ def stream(store: Store, query: str, dataset: str | None = None, ref: str = "mai
     """Answer one SELECT batch by batch, for answers larger than memory; see `run`. Ctrl-C interrupts it."""
     import duckdb
 
-    with _private() as private, _connected(private) as connection:
+    inside = folder(store)
+    with connected(inside) as (connection, plain):
         try:
-            asked = _parsed(connection, query, dataset, ref)
-            inside = folder(store)
-            create_views(connection, store, asked, _plain(inside, private))
+            create_views(connection, store, _parsed(connection, query, dataset, ref), plain)
             _lock(connection, inside)
         except duckdb.Error as e:
             raise _refusal(e) from None
@@ -89,27 +88,28 @@ def stream(store: Store, query: str, dataset: str | None = None, ref: str = "mai
 
 
 @contextmanager
-def _private() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="sevenfold-query-") as made:
-        yield Path(made)
+def connected(inside: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, Callable[[Path], Path]]]:
+    """A database in memory for the files of a folder, and how to write a path of one in SQL.
 
-
-@contextmanager
-def _connected(private: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory that loads no extension, sees no Python variable and spills only into `private`."""
+    It loads no extension, sees no Python variable and spills only into a folder of its own.
+    """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config={
-        "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
-        "python_enable_replacements": "false",
-        "memory_limit": f"{memory_limit()}B", "temp_directory": str(private / "spill"),
-        "secret_directory": str(private / "none"), "allow_persistent_secrets": "false",
-    })  # fmt: skip
-    try:
-        connection.execute("SET parquet_metadata_cache = true")  # files are opened for the view and again to be read
-        yield connection
-    finally:
-        connection.close()
+    with tempfile.TemporaryDirectory(prefix="sevenfold-query-") as made:
+        private = Path(made)
+        connection = duckdb.connect(":memory:", config={
+            "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "memory_limit": f"{memory_limit()}B", "temp_directory": str(private / "spill"),
+            "secret_directory": str(private / "none"), "allow_persistent_secrets": "false",
+        })  # fmt: skip
+        try:
+            connection.execute(
+                "SET parquet_metadata_cache = true"
+            )  # files are opened for the view and again to be read
+            yield connection, _plain(inside, private)
+        finally:
+            connection.close()
 
 
 def memory_limit() -> int:

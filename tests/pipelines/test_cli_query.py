@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from cli_project import Project, pictures
 
-from sevenfold.storage.questions import QUESTIONS
-
 from sevenfold.storage import Lake
+from sevenfold.storage.questions import QUESTIONS
 
 MANY = "select i, i % 7 as k, 'row ' || i as t from range(250000) r(i)"
 
@@ -122,4 +121,4 @@ print(next(x.split()[1] for x in open("/proc/self/status") if x.startswith("VmHW
     with open(tmp_path / "out.csv", "w") as out:
         done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), stdout=out, stderr=subprocess.PIPE)
     assert done.returncode == 0
-    assert (tmp_path / "out.csv").stat().st_size > 300 << 20 > int(done.stderr) << 10
+    assert (tmp_path / "out.csv").stat().st_size > 280 << 20 > int(done.stderr) << 10

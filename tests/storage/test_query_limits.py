@@ -160,11 +160,21 @@ def test_only_what_a_query_names_is_opened(filled: Callable[..., Lake]) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["select * from SAMPLES", "select * from main.samples", 'select * from "samples"', "from samples", "table samples",
-     "select (select count(*) from samples)", "with a as (from samples) from a", "describe samples", "summarize samples",
-     "select * from query('from samples')", "select * from (pivot samples on label in ('cat') using count(*) group by split)",
-     "select * from information_schema.tables where table_name = 'samples'"],
-)  # fmt: skip
+    [
+        "select * from SAMPLES",
+        "select * from main.samples",
+        'select * from "samples"',
+        "from samples",
+        "table samples",
+        "select (select count(*) from samples)",
+        "with a as (from samples) from a",
+        "describe samples",
+        "summarize samples",
+        "select * from query('from samples')",
+        "select * from (pivot samples on label in ('cat') using count(*) group by split)",
+        "select * from information_schema.tables where table_name = 'samples'",
+    ],
+)
 def test_a_view_is_found_however_it_is_named(query: str, shared: Lake) -> None:
     assert shared.sql(query).num_rows > 0
 
@@ -276,8 +286,12 @@ def test_a_lake_in_a_bucket_answers_the_same(bucket: str, tmp_path: Path, make: 
     make.land(lake, make.folder(tmp_path / "s", make.two_classes(6)), "b")
     make.commit(lake)
     make.commit(lake, overlays=[make.overlay(lake.samples("d")["id"].to_pylist()[:2], exclude=True)])
-    for query in ("select * from samples order by id", "select dataset, batch, id from landed order by id",
-                  "select id, brightness from scored order by id", "select version, refs from versions order by 1"):  # fmt: skip
+    for query in (
+        "select * from samples order by id",
+        "select dataset, batch, id from landed order by id",
+        "select id, brightness from scored order by id",
+        "select version, refs from versions order by 1",
+    ):
         assert lake.sql(query).to_pylist() == shared.sql(query).to_pylist(), query
     (tmp_path / "secret.txt").write_text("secret")
     with pytest.raises(SevenfoldError, match="disabled"):
