@@ -104,9 +104,9 @@ def connected(inside: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, Callabl
             "secret_directory": str(private / "none"), "allow_persistent_secrets": "false",
         })  # fmt: skip
         try:
-            connection.execute(
-                "SET parquet_metadata_cache = true"
-            )  # files are opened for the view and again to be read
+            # DuckDB draws it into the answer on stdout where it takes the program for a prompt, as under `python -c`
+            connection.execute("SET enable_progress_bar = false")
+            connection.execute("SET parquet_metadata_cache = true")  # files are opened to make a view and to read it
             yield connection, _plain(inside, private)
         finally:
             connection.close()
