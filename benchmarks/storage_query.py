@@ -4,7 +4,8 @@
 
 Makes a lake of real formats (no tar is written: queries read none) of about 1.2 GB in a temporary folder, or takes the
 one in FOLDER, and prints Markdown. Each figure is the median of five runs after one that warms the page cache, in a
-process of its own; a run opens the lake, makes the views and answers. Run it on an idle machine.
+process of its own; a run opens the lake, makes the views and answers ("in a session": the lake and DuckDB were opened
+before, see Lake.session). Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,8 @@ QUERIES = {
     "top-scored": ("SELECT id, label, path, signal_loss FROM scored ORDER BY signal_loss DESC LIMIT 50", "v2"),
     "lookup": ("SELECT * FROM samples WHERE id = '{id}'", "v1"),
     "lookup-overlay": ("SELECT * FROM samples WHERE id = '{id}'", "v2"),
+    "counts-session": (COUNTS, "v1"),
+    "lookup-session": ("SELECT * FROM samples WHERE id = '{id}'", "v1"),
 }
 
 
@@ -166,7 +170,7 @@ def by_pyarrow(name: str, folder: Path, key: str) -> Any:
     return table.take(pc.select_k_unstable(table, 50, sort_keys=[("value", "descending")]))
 
 
-def task(name: str, folder: Path) -> Callable[[int], Any]:
+def task(name: str, folder: Path, held: ExitStack) -> Callable[[int], Any]:
     """What is timed under this name; called with the number of the run."""
     lake = Lake.open(folder)
     key = some_id(lake)
@@ -174,6 +178,9 @@ def task(name: str, folder: Path) -> Callable[[int], Any]:
         return lambda _: by_pyarrow(name.removeprefix("pyarrow-"), folder, key)
     if name in QUERIES:
         sql, ref = QUERIES[name]
+        if name.endswith("-session"):
+            ask = held.enter_context(lake.session())
+            return lambda _: ask.run(sql.replace("{id}", key), "bench", ref)
         return lambda _: Lake.open(folder).sql(sql.replace("{id}", key), "bench", ref)
     if name == "diff":
         pair = [lake.version("bench", v).content_id for v in ("v1", "v2")]
@@ -190,12 +197,13 @@ def task(name: str, folder: Path) -> Callable[[int], Any]:
 
 def measure(name: str, folder: Path) -> None:
     """Print the seconds of each run and the most memory the process held, as JSON."""
-    call = task(name, folder)
     seconds = []
-    for run in range(RUNS + 1):
-        began = time.perf_counter()
-        call(run)
-        seconds.append(time.perf_counter() - began)
+    with ExitStack() as held:
+        call = task(name, folder, held)
+        for run in range(RUNS + 1):
+            began = time.perf_counter()
+            call(run)
+            seconds.append(time.perf_counter() - began)
     status = Path("/proc/self/status").read_text()
     peak = int(status.partition("VmHWM:")[2].split()[0]) << 10
     print(json.dumps({"seconds": seconds[1:], "peak": peak}))
@@ -203,6 +211,7 @@ def measure(name: str, folder: Path) -> None:
 
 ROWS = (
     ("class counts", "counts", 0.1),
+    ("the same in a session", "counts-session", 0.1),
     ("class counts, version with an overlay of 1,000 relabels", "counts-overlay", None),
     ("the 50 samples of highest loss", "top", 0.3),
     ("the 10 of highest loss of each class", "top-class", None),
@@ -210,6 +219,7 @@ ROWS = (
     ("the 50 from the view `scored` (joins all rows)", "top-scored", None),
     ("diff of two versions (a batch and an overlay)", "diff", 2.0),
     ("lookup of a sample by its id", "lookup", 0.02),
+    ("the same in a session", "lookup-session", 0.02),
     ("the same, version with an overlay", "lookup-overlay", None),
     ("open: lake, version and manifest", "open", 1.0),
     ("commit of an overlay on top", "commit", 1.0),

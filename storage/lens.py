@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,13 @@ class Lens:
     store: Store
     asked: Asked
     plain: Callable[[Path], Path] = lambda p: p
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+
+    def read(self, content_id: str) -> Manifest:
+        """The manifest of a content id; each is read once."""
+        if content_id not in self.manifests:
+            self.manifests[content_id] = versions.read_manifest(self.store, content_id)
+        return self.manifests[content_id]
 
     @cached_property
     def datasets(self) -> list[str]:
@@ -54,7 +61,7 @@ class Lens:
     @cached_property
     def manifest(self) -> Manifest | None:
         """Its manifest."""
-        return versions.read_manifest(self.store, self.version.content_id) if self.version else None
+        return self.read(self.version.content_id) if self.version else None
 
     def found(self, pattern: str) -> list[Entry]:
         """The files of a pattern, a part of it per part of the key, by key; nothing hidden."""

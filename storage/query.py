@@ -7,15 +7,16 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.lens import Asked, text
+from sevenfold.storage.lens import Asked, Lens, text
+from sevenfold.storage.records import Manifest
 from sevenfold.storage.store import LocalStore, Store
 from sevenfold.storage.views import VIEWS, create_views
 
@@ -41,29 +42,61 @@ class Answer:
 
 
 def run(store: Store, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
-    """Answer one SELECT over the lake's views (views.VIEWS) as an Arrow table.
-
-    `samples` is the version `ref` of `dataset` (of the only dataset, or the first by name): a branch, tag, `v3`, the
-    start of a content id, or a date `2026-05-01` for the newest version of main made by then.
-    Raises SevenfoldError for anything that is not one SELECT, and for whatever DuckDB refuses.
-    """
-    with stream(store, query, dataset, ref) as answer:
-        return pa.Table.from_batches(list(answer.batches), schema=answer.schema)
+    """Answer one SELECT over the lake's views (views.VIEWS) as an Arrow table; see `Session.stream`."""
+    with session(store) as asking:
+        return asking.run(query, dataset, ref)
 
 
 @contextmanager
 def stream(store: Store, query: str, dataset: str | None = None, ref: str = "main") -> Iterator[Answer]:
-    """Answer one SELECT batch by batch, for answers larger than memory; see `run`. Ctrl-C interrupts it."""
-    import duckdb
+    """Answer one SELECT batch by batch, for answers larger than memory; see `Session.stream`."""
+    with session(store) as asking, asking.stream(query, dataset, ref) as answer:
+        yield answer
 
+
+@contextmanager
+def session(store: Store) -> Iterator[Session]:
+    """Many queries of one thread: the database is opened once, and footers and manifests are read once.
+
+    What others write meanwhile is seen by the next query.
+    """
     inside = folder(store)
     with connected(inside) as (connection, plain):
+        _lock(connection, inside)
+        yield Session(store, connection, plain)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A lake with a database open beside it; see `session`."""
+
+    store: Store
+    connection: duckdb.DuckDBPyConnection
+    plain: Callable[[Path], Path]
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+
+    def run(self, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
+        """The whole answer; see `stream`."""
+        with self.stream(query, dataset, ref) as answer:
+            return pa.Table.from_batches(list(answer.batches), schema=answer.schema)
+
+    @contextmanager
+    def stream(self, query: str, dataset: str | None = None, ref: str = "main") -> Iterator[Answer]:
+        """Answer one SELECT over the lake's views, batch by batch. Ctrl-C interrupts it.
+
+        `samples` is the version `ref` of `dataset` (of the only dataset, or the first by name): a branch, tag, `v3`,
+        the start of a content id, or a date `2026-05-01` for the newest version of main made by then.
+        Raises SevenfoldError for anything that is not one SELECT, and for whatever DuckDB refuses.
+        """
+        import duckdb
+
+        connection = self.connection
         try:
-            create_views(connection, store, _parsed(connection, query, dataset, ref), plain)
-            _lock(connection, inside)
+            asked = _parsed(connection, query, dataset, ref)
+            create_views(connection, Lens(self.store, asked, self.plain, self.manifests))
         except duckdb.Error as e:
             raise _refusal(e) from None
-        with ThreadPoolExecutor(1) as worker:
+        with ThreadPoolExecutor(1) as worker, ExitStack() as done:
 
             def wait(step: Callable[[], Result]) -> Result:
                 # DuckDB does not look for signals while it works: the main thread has to be free to take them
@@ -77,6 +110,7 @@ def stream(store: Store, query: str, dataset: str | None = None, ref: str = "mai
                     raise
 
             reader = wait(lambda: connection.sql(query).to_arrow_reader(BATCH_ROWS))
+            done.callback(reader.close)  # also when the rest of the answer is not wanted
             names = _distinct(reader.schema.names)
             schema = pa.schema([f.with_name(n) for f, n in zip(reader.schema, names, strict=True)])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,12 +11,11 @@ from sevenfold.storage import versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.index import ALIASES, LANDING, OVERLAY, QUARANTINE, QUEUE, SAMPLES
 from sevenfold.storage.keys import overlay_key
-from sevenfold.storage.lens import Asked, Lens, empty, quoted, samples_sql, text, version_sql
+from sevenfold.storage.lens import Lens, empty, quoted, samples_sql, text, version_sql
 from sevenfold.storage.records import Version
 from sevenfold.storage.reviews import list_reviews
 from sevenfold.storage.scored import scored_sql
 from sevenfold.storage.signals import PREDICTION, SIGNAL
-from sevenfold.storage.store import Store
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,15 +27,13 @@ VIEWS = (
 )  # fmt: skip
 
 
-def create_views(
-    connection: duckdb.DuckDBPyConnection, store: Store, asked: Asked, plain: Callable[[Path], Path] = lambda p: p
-) -> None:
-    """Define the views that the query names; no file of any other is opened. `plain`: how a path is written in SQL."""
-    lens = Lens(store, asked, plain)
-    if asked.ref != "main":
+def create_views(connection: duckdb.DuckDBPyConnection, lens: Lens) -> None:
+    """Define the views that the query names, and no other; no file of any other is opened."""
+    if lens.asked.ref != "main":
         _ = lens.version  # says what is wrong with it, whatever the query reads
     for name in VIEWS:
-        if name in asked.views:
+        connection.execute(f"DROP VIEW IF EXISTS {name}")  # of the query before
+        if name in lens.asked.views:
             made = _DEFINITIONS[name](lens)
             if isinstance(made, pa.Table):
                 connection.register(name, made)
@@ -48,7 +44,7 @@ def create_views(
 def _samples_all(lens: Lens) -> str:
     every = [
         f"SELECT {text(v.dataset)} AS dataset, {text(v.name)} AS version, * FROM "
-        f"({version_sql(lens.store, versions.read_manifest(lens.store, v.content_id), lens.plain)})"
+        f"({version_sql(lens.store, lens.read(v.content_id), lens.plain)})"
         for d in lens.datasets
         for v in versions.list_versions(lens.store, d)
     ]
@@ -100,7 +96,7 @@ def _shards(lens: Lens) -> pa.Table:
     tables = [_SHARDS.empty_table()]
     for d in lens.datasets:
         for v in versions.list_versions(lens.store, d):
-            shards = versions.read_manifest(lens.store, v.content_id).shards
+            shards = lens.read(v.content_id).shards
             rows = [{**s, "dataset": d, "version": v.name} for s in shards]
             tables.append(pa.Table.from_pylist(rows, schema=_SHARDS))
     return pa.concat_tables(tables)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -201,6 +202,31 @@ def test_a_stream_holds_a_batch_at_a_time(shared: Lake) -> None:
         assert answer.schema.names == ["i", "i_1"]
         sizes = [b.num_rows for b in answer.batches]
     assert sum(sizes) == 1_000_000 and max(sizes) <= 2 * BATCH_ROWS
+
+
+def test_a_session_answers_again_and_again_and_sees_what_is_new(
+    filled: Callable[..., Lake], make: SimpleNamespace
+) -> None:
+    lake = filled(4)
+    ids = lake.samples("d")["id"].to_pylist()
+    rows = pa.table({"id": ids, "value": [1.0] * 4})
+    with lake.session() as ask:
+        assert ask.run("select count(*) n from samples, versions").to_pylist() == [{"n": 4}]
+        with ask.stream("select * from range(10000000)") as answer:
+            assert next(answer.batches).num_rows > 0
+        with pytest.raises(SevenfoldError):
+            ask.run("select * from nothing")
+        lake.write_signal("charm", "p", rows, scope="content", in_sample=False)
+        assert ask.run("select sum(charm) s from scored").to_pylist() == [{"s": 4.0}]
+        again = rows.set_column(1, "value", pa.array([2.5] * 4))
+        lake.write_signal("charm", "p", again, scope="content", in_sample=False)
+        assert ask.run("select sum(charm) s from scored").to_pylist() == [{"s": 10.0}]
+        make.commit(lake, overlays=[make.overlay(ids[:1], exclude=True)])
+        assert ask.run("select count(*) n, max(v.number) v from samples, versions v").to_pylist() == [{"n": 6, "v": 2}]
+        assert ask.run("select count(*) n from samples", ref="v1").to_pylist() == [{"n": 4}]
+        for attack in ("select * from read_text('/etc/passwd')", "set memory_limit = '9GB'", "drop view samples"):
+            with pytest.raises(SevenfoldError):
+                ask.run(attack)
 
 
 def test_an_error_in_the_middle_of_an_answer_is_an_error(shared: Lake) -> None:
