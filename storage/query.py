@@ -208,7 +208,7 @@ def _parsed(connection: duckdb.DuckDBPyConnection, query: str, dataset: str | No
                 columns |= {name.lower() for name in node["column_names"]}
             if node.get("class") == "STAR":
                 columns.add("*")
-    known = frozenset(VIEWS) if everything else tables & frozenset(VIEWS)
+    known = frozenset(VIEWS) if everything else frozenset(VIEWS) & tables
     return Asked(dataset, ref, known, None if "*" in columns else frozenset(columns))
 
 
