@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.storage.diff import diff
+from sevenfold.storage.index import INDEX
 from sevenfold.storage.keys import index_key, overlay_key
-from sevenfold.storage.lens import Asked, Lens, version_sql
+from sevenfold.storage.lens import Asked, Lens, quoted, version_sql
 from sevenfold.storage.query import connected, folder
 from sevenfold.storage.records import Manifest
 from sevenfold.storage.store import Store
@@ -31,13 +32,18 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
     edits = [*before.overlays[common:], *after.overlays[common:]]
     with connected(folder(store)) as (connection, plain):
         lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
-        edited = f"SELECT id FROM read_parquet({lens.files([overlay_key(d) for d in edits])})" if edits else None
+        keys = [index_key(b["index"]) for b in before.batches if b["index"] and b["index"] in shared]
+        if edits and keys:
+            edited = f"SELECT id FROM read_parquet({lens.files([overlay_key(d) for d in edits])})"
+            # the other columns do not matter here, and reading them for every row would take most of the time
+            others = ", ".join(f"NULL AS {quoted(f.name)}" for f in INDEX if f.name not in ("id", "label", "split"))
+            touched = f"SELECT id, label, split FROM read_parquet({lens.files(keys)}) SEMI JOIN ({edited}) USING (id)"
+            connection.execute(f"CREATE TABLE touched AS SELECT *, {others} FROM ({touched})")
         for name, manifest in (("b", before), ("a", after)):
             own = replace(manifest, batches=tuple(x for x in manifest.batches if x["index"] not in shared))
-            both = replace(manifest, batches=tuple(x for x in manifest.batches if x["index"] in shared))
             parts = [version_sql(store, own, plain)]
-            if edited is not None:
-                parts.append(version_sql(store, both, plain, only=edited))
+            if edits and keys:
+                parts.append(version_sql(store, manifest, plain, stored="touched"))
             chosen = " UNION ALL ".join(f"SELECT id, {', '.join(_COLUMNS)} FROM ({part})" for part in parts)
             connection.execute(f"CREATE VIEW {name} AS {chosen}")
         differ = " OR ".join(f"b.{c} IS DISTINCT FROM a.{c}" for c in _COLUMNS)

@@ -102,20 +102,18 @@ class Lens:
 
 
 def version_sql(
-    store: Store, manifest: Manifest, plain: Callable[[Path], Path] = lambda p: p, *, only: str | None = None
+    store: Store, manifest: Manifest, plain: Callable[[Path], Path] = lambda p: p, *, stored: str | None = None
 ) -> str:
     """A SELECT of the version's effective samples (index.SAMPLES), the SQL twin of overlays.apply.
 
-    `only`: a SELECT of the ids that are wanted.
+    `stored`: a relation of index rows to apply the overlays to, instead of all that the version stores.
     """
     lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
     indexes = [index_key(b["index"]) for b in manifest.batches if b["index"]]
     if not indexes:
         return empty(SAMPLES)
     columns = [f.name for f in INDEX if f.name not in ("components", "label", "split")]
-    rows = f"read_parquet({lens.files(indexes)})"
-    if only is not None:
-        rows = f"(SELECT * FROM {rows} SEMI JOIN ({only}) USING (id))"
+    rows = stored or f"read_parquet({lens.files(indexes)})"
     if not manifest.overlays:
         return f"SELECT {', '.join(map(quoted, columns))}, label, split, 1.0::DOUBLE AS weight FROM {rows}"
     last = ", ".join(
