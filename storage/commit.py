@@ -114,6 +114,8 @@ def pack_pending(
     progress: Progress | None = None,
 ) -> list[Batch]:
     """Pack the plan's batches in id order, each against the head and the batches before it; stop after `only`."""
+    if not todo.pending:
+        return []
     known = known_ids(store, todo.manifest)
     numbers = {c: i for i, c in enumerate(todo.classes)}
     packed = []
@@ -254,15 +256,15 @@ def _prepare(
     )
     if not edits:
         return manifest
-    stored = _flat(read_index(store, manifest, ["id"])["id"])
-    for edit in edits:
-        missing = edit["id"].filter(pc.is_null(pc.index_in(edit["id"], value_set=stored)))
-        if len(missing):
-            raise SevenfoldError(
-                f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
-                expected=f"ids among the {len(stored)} stored samples of {dataset}",
-                do="drop these rows, or commit the batch that holds them first",
-            )
+    from sevenfold.storage.compare import missing_ids
+
+    missing = missing_ids(store, manifest, pa.chunked_array([c for e in edits for c in e["id"].chunks], pa.string()))
+    if len(missing):
+        raise SevenfoldError(
+            f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
+            expected=f"ids among the {manifest.stored} stored samples of {dataset}",
+            do="drop these rows, or commit the batch that holds them first",
+        )
     digests = tuple(overlays.write_overlay(store, e) for e in edits)
     if manifest.overlays[-len(digests) :] == digests:
         digests = ()  # a retry: saying the last words again changes nothing

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,9 @@ from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version
 from sevenfold.storage.retry import changed_inputs
 from sevenfold.storage.sources import Source, open_source
 from sevenfold.storage.store import LocalStore, Store, open_store
+
+if TYPE_CHECKING:
+    from sevenfold.storage.query import Session
 
 SHARD_BYTES = 64 << 20
 """Default size of a shard: large enough to stream, small enough to hold in memory while it is written."""
@@ -355,8 +359,14 @@ class Lake:
         """The rows of an overlay (index.OVERLAY)."""
         return overlaying.read_overlay(self.store, check_digest(digest, "overlay digest"))
 
-    def sql(self, query: str, dataset: str | None = None) -> pa.Table:
-        """Answer one SELECT over the lake (see storage.query)."""
+    def sql(self, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
+        """Answer one SELECT over the lake; `samples` is the version `ref` of the dataset (see storage.query)."""
         from sevenfold.storage import query as querying
 
-        return querying.run(self.store, query, dataset)
+        return querying.run(self.store, query, dataset, ref)
+
+    def session(self) -> AbstractContextManager[Session]:
+        """Many queries with one database: `with lake.session() as ask: ask.run("select ...")` (see storage.query)."""
+        from sevenfold.storage import query as querying
+
+        return querying.session(self.store)
