@@ -139,7 +139,8 @@ def _length(group: pa.Table) -> int:
 
 def _shard(store: Store, group: pa.Table) -> tuple[str, int, pa.Table]:
     """Write one shard unless it exists; returns its digest, its bytes and its index rows. Holds one shard's images."""
-    pieces, position, offsets, components = [], 0, [], []
+    pieces: list[bytes] = []
+    position, offsets, components = 0, [], []
     names = ("id", "ext", "cls")
     images = _images(store, group)
     for data, key, ext, number in zip(images, *(group[c].to_pylist() for c in names), strict=True):

@@ -80,7 +80,7 @@ def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
     Each with name, number, content_id, run_id, `saw` (content ids), parent (`name/number` or None), created (unix
     seconds) and `metrics` (by slice, by metric). A lake without models has none.
     """
-    found = []
+    found: list[Facts] = []
     for name in store.names("models"):
         for number in sorted(int(n) for n in store.names(f"models/{name}") if n.isdigit()):
             key = f"models/{name}/{number}/model.json"
@@ -89,7 +89,7 @@ def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
             card = read_json(store, key, "model")
             saw = [*card.get("saw", [])]
             if set(content_ids) & {card.get("content_id"), *saw}:
-                known = {k: card.get(k) for k in ("content_id", "run_id", "parent", "created")}
+                known: Facts = {k: card.get(k) for k in ("content_id", "run_id", "parent", "created")}
                 metrics = _metrics(store, f"models/{name}/{number}/metrics.parquet")
                 found.append({"name": name, "number": number, **known, "saw": saw, "metrics": metrics})
     return found
@@ -97,13 +97,13 @@ def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
 
 def runs_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
     """Runs that trained on or scored one of these contents, by id: run_id, content_id, seed, code as far as known."""
-    found = []
+    found: list[Facts] = []
     for name in store.names("runs"):
         key = f"runs/{name}/config.json"
         if store.exists(key):
             about = read_json(store, key, "run")
             if about.get("content_id") in content_ids:
-                known = {k: about[k] for k in ("content_id", "seed", "code") if k in about}
+                known: Facts = {k: about[k] for k in ("content_id", "seed", "code") if k in about}
                 found.append({"run_id": about.get("run_id", name), **known})
     return found
 

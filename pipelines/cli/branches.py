@@ -78,8 +78,9 @@ def merge(
     elif version == before:
         say(f"nothing to merge: {into} is at {version.name}, which has {ref} already")
     else:
-        how = f"v{version.parents[0]} and v{version.parents[1]}" if made else "moved forward, nothing to combine"
-        say(f"{version.name} on {into}: {how} (undo: sevenfold rollback {before.name} --branch {into})", "bold")
+        both = version.parents[0] == before.number and len(version.parents) > 1
+        how = f"v{version.parents[0]} and v{version.parents[1]}" if both else "moved forward, nothing to combine"
+        say(f"{version.name} on {into}: {how} ({_undo(before.name, into)})", "bold")
 
 
 def _show_conflicts(conflict: MergeConflict, rows: Path | None, json: bool) -> None:
@@ -105,7 +106,11 @@ def rollback(
     at = session(context)
     old = at.lake.version(at.dataset, branch)
     new = at.lake.rollback(at.dataset, ref, branch)
-    say(f"{branch}: {old.name} -> {new.name} (undo: sevenfold rollback {old.name})")
+    say(f"{branch}: {old.name} -> {new.name} ({_undo(old.name, branch)})")
+
+
+def _undo(before: str, branch: str) -> str:
+    return f"undo: sevenfold rollback {before}" + ("" if branch == "main" else f" --branch {branch}")
 
 
 def compact(

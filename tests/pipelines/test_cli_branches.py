@@ -51,7 +51,7 @@ def edit(run: Project, branch: str, **columns: object) -> str:
 def test_a_merge_says_what_it_did_and_how_to_undo_it(project: Project) -> None:
     edit(project, "main", weight=2.0)
     told = project.ok("merge", "trial", "-m", "trial is good").out
-    assert "v4 on main: v3 and v2 (undo: sevenfold rollback v3 --branch main)" in told
+    assert "v4 on main: v3 and v2 (undo: sevenfold rollback v3)" in told
     assert project.ok("log", "--json").json[0]["message"] == "trial is good"
     assert "nothing to merge: main is at v4, which has trial already" in project.ok("merge", "trial").out
     assert "v4 on trial: moved forward" in project.ok("merge", "main", "--into", "trial").out

@@ -86,8 +86,8 @@ def test_a_compacted_version_is_equal_sample_for_sample(base: Lake, layers: Any)
     base.branch("d", branch, "start")
     edits = [pa.Table.from_pylist(r, schema=OVERLAY) for r in rows]
     edited, _ = base.commit("d", branch=branch, message="edited", overlays=edits)
-    compacted, made = base.compact("d", branch)
-    assert made and compacted.parents == (edited.number,)
+    compacted, _ = base.compact("d", branch)
+    assert compacted.parents == (edited.number,), "made, or adopted where another branch made it"
     same_samples(base, edited.name, compacted.name)
     manifest = base.manifest(compacted.content_id)
     assert (len(manifest.batches), manifest.overlays) == (1, ())
