@@ -91,14 +91,21 @@ def read_index(store: Store, manifest: Manifest, columns: list[str] | None = Non
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
+def effective(store: Store, manifest: Manifest) -> pa.Table:
+    """All index rows of a version after its overlays, excluded ones too (see overlays.effective), in manifest order."""
+    columns = [f.name for f in (*INDEX, *BAKED) if f.name != "components"]
+    return overlays.effective(
+        read_index(store, manifest, columns), [overlays.read_overlay(store, d) for d in manifest.overlays]
+    )
+
+
 def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
     """The version's effective samples (index.SAMPLES) in manifest, shard and offset order.
 
     With `masked`, samples that were taken down keep their row: an id and a split, everything else null.
     """
-    columns = [f.name for f in (*INDEX, *BAKED) if f.name != "components"]
-    edits = [overlays.read_overlay(store, d) for d in manifest.overlays]
-    table = overlays.apply(read_index(store, manifest, columns), edits)
+    table = effective(store, manifest)
+    table = table.filter(pc.invert(table["exclude"]))
     if not masked:
         table = table.filter(pc.is_valid(table["shard"]))
     return table.select(SAMPLES.names).combine_chunks()
@@ -158,7 +165,8 @@ class _LazySource(Source):
                     f"the source of the batch {self._batch.batch} cannot be opened: {e.found}",
                     where=self._batch.source,
                     expected="what was landed: its bytes enter the lake with the commit",
-                    do="put it back and commit again",
+                    do="put it back and commit again, or leave the batch out: "
+                    f"`sevenfold withdraw {self._batch.batch} --reason TEXT`",
                 ) from None
         return self._source.read(path)
 
@@ -252,7 +260,7 @@ def _prepare(
         classes=todo.classes,
         batches=(*(before.batches if before else ()), *entries),
         overlays=before.overlays if before else (),
-        schema=SCHEMA,
+        schema={**SCHEMA, **(before.schema if before else {})},
     )
     if not edits:
         return manifest
@@ -265,19 +273,59 @@ def _prepare(
             expected=f"ids among the {manifest.stored} stored samples of {dataset}",
             do="drop these rows, or commit the batch that holds them first",
         )
+    if any("holds" in b for b in manifest.batches):
+        lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits)
+        if len(lost):
+            raise SevenfoldError(
+                f"{len(lost)} samples that the overlay takes back have no bytes any more, the first is {lost[0]}",
+                expected="samples that were not excluded when the version was compacted",
+                do="branch off the version before the compaction, or leave them excluded",
+            )
     digests = tuple(overlays.write_overlay(store, e) for e in edits)
     if manifest.overlays[-len(digests) :] == digests:
         digests = ()  # a retry: saying the last words again changes nothing
     return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
 
 
+NOTHING = Manifest((), (), (), {})
+"""What a branch holds before its first version."""
+
+
+def edits_since(store: Store, base: Manifest, tip: Manifest) -> list[pa.Table]:
+    """The edits (index.OVERLAY) that make `tip`'s samples of those of `base` and of the batches that came since.
+
+    Its own overlays where they say it; after a compaction or a merge, what differs between the two.
+    """
+    old = set(base.batch_ids)
+    new = (e for e in tip.batches if old.isdisjoint(e.get("holds", [e["batch"]])))
+    kept = all(e in tip.batches for e in base.batches)
+    n = len(base.overlays)
+    if kept and tip.overlays[:n] == base.overlays:
+        return [overlays.read_overlay(store, d) for d in tip.overlays[n:]]
+    ground = effective(store, Manifest(tip.classes, (*base.batches, *new), base.overlays, {}))
+    now = effective(store, tip)
+    own = [overlays.read_overlay(store, d) for d in tip.overlays if d not in base.overlays]
+    if kept and not overlays.changes(overlays.effective(ground, own), now).num_rows:
+        return own
+    change = overlays.changes(ground, now)
+    return [change] if change.num_rows else []
+
+
+def without_bytes(rows: pa.Table, edits: Sequence[pa.Table]) -> pa.ChunkedArray:
+    """Ids that `edits` take back from an exclusion although compaction left their bytes out.
+
+    `rows`: id, shard and exclude of the version's index.
+    """
+    last = overlays.last_words(edits)
+    back = last.filter(pc.equal(last["exclude"], False))["id"].combine_chunks()
+    gone = pc.and_(pc.is_null(rows["shard"]), pc.fill_null(rows["exclude"], False))
+    return rows.filter(pc.and_(gone, pc.is_in(rows["id"], value_set=back)))["id"]
+
+
 def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:
     """Raise SevenfoldError when what others committed since `first` edits the same fields of the same samples."""
-    before = first.manifest.overlays if first.manifest else ()
-    since = (
-        now.manifest.overlays[len(before) :] if now.manifest and now.manifest.overlays[: len(before)] == before else ()
-    )
-    clash = overlays.conflicts([overlays.read_overlay(store, d) for d in since], edits)
+    since = edits_since(store, first.manifest or NOTHING, now.manifest or NOTHING)
+    clash = overlays.conflicts(since, edits)
     if clash.num_rows:
         row = clash.slice(0, 1).to_pylist()[0]
         raise SevenfoldError(

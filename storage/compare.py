@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.storage.diff import diff
-from sevenfold.storage.index import INDEX
+from sevenfold.storage.index import BAKED, INDEX
 from sevenfold.storage.keys import index_key, overlay_key
-from sevenfold.storage.lens import Asked, Lens, quoted, version_sql
+from sevenfold.storage.lens import Asked, Lens, is_baked, quoted, version_sql
 from sevenfold.storage.query import connected, folder
 from sevenfold.storage.records import Manifest
 from sevenfold.storage.store import Store
@@ -36,16 +36,20 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
         if edits and keys:
             edited = f"SELECT id FROM read_parquet({lens.files([overlay_key(d) for d in edits])})"
             # the other columns do not matter here, and reading them for every row would take most of the time
-            others = ", ".join(f"NULL AS {quoted(f.name)}" for f in INDEX if f.name not in ("id", "label", "split"))
-            touched = f"SELECT id, label, split FROM read_parquet({lens.files(keys)}) SEMI JOIN ({edited}) USING (id)"
+            chosen, by_name = ["id", "label", "split", "shard"], ""
+            if is_baked(replace(before, batches=tuple(b for b in before.batches if b["index"] in shared))):
+                chosen, by_name = [*chosen, *BAKED.names], ", union_by_name = true"
+            others = ", ".join(f"NULL AS {quoted(f.name)}" for f in (*INDEX, *BAKED) if f.name not in chosen)
+            rows = f"read_parquet({lens.files(keys)}{by_name})"
+            touched = f"SELECT {', '.join(chosen)} FROM {rows} SEMI JOIN ({edited}) USING (id)"
             connection.execute(f"CREATE TABLE touched AS SELECT *, {others} FROM ({touched})")
         for name, manifest in (("b", before), ("a", after)):
             own = replace(manifest, batches=tuple(x for x in manifest.batches if x["index"] not in shared))
             parts = [version_sql(store, own, plain)]
             if edits and keys:
                 parts.append(version_sql(store, manifest, plain, stored="touched"))
-            chosen = " UNION ALL ".join(f"SELECT id, {', '.join(_COLUMNS)} FROM ({part})" for part in parts)
-            connection.execute(f"CREATE VIEW {name} AS {chosen}")
+            rows = " UNION ALL ".join(f"SELECT id, {', '.join(_COLUMNS)} FROM ({part})" for part in parts)
+            connection.execute(f"CREATE VIEW {name} AS {rows}")
         differ = " OR ".join(f"b.{c} IS DISTINCT FROM a.{c}" for c in _COLUMNS)
         sides = ", ".join(f"{side}.{c} AS {side}_{c}" for side in "ba" for c in ("id", *_COLUMNS))
         changed = connection.sql(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold import __version__
 from sevenfold.storage import commit as committing
 from sevenfold.storage import findings, signals, versions
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
-from sevenfold.storage.canonical import canonical_json
-from sevenfold.storage.diff import diff
+from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import LANDING, QUARANTINE, read_parquet
 from sevenfold.storage.ingest import ingest
@@ -32,6 +32,7 @@ from sevenfold.storage.sources import Source, open_source
 from sevenfold.storage.store import LocalStore, Store, open_store
 
 if TYPE_CHECKING:
+    from sevenfold.storage.lineage import Lineage
     from sevenfold.storage.query import Session
 
 SHARD_BYTES = 64 << 20
@@ -162,6 +163,30 @@ class Lake:
 
         return change(self.store, self.batch(dataset, batch), moved)
 
+    def withdraw(self, dataset: str, batch: str, reason: str, *, clock: Callable[[], float] = time.time) -> Batch:
+        """Leave a batch out of the next commits: rejected, with the reason among its notes, until it is judged anew.
+
+        Raises SevenfoldError for a batch that is in a version.
+        """
+
+        def out(now: Batch) -> Batch:
+            if now.status == "committed":
+                raise SevenfoldError(
+                    f"the batch {batch} is committed",
+                    where=dataset,
+                    expected="a batch that is landed, admitted or rejected",
+                    do="take its samples out with an exclude overlay, or roll the branch back",
+                )
+            note = f"withdrawn: {' '.join(reason.split())}"
+            if now.status == "rejected" and note in now.notes:
+                return now
+            notes = (*(n for n in now.notes if n != note), note)
+            return replace(now, status="rejected", notes=notes, times={**now.times, "rejected": clock()})
+
+        if not reason.strip():
+            raise SevenfoldError("there is no reason", where=batch, do="say why the batch is left out")
+        return change(self.store, self.batch(dataset, batch), out)
+
     def pack(self, dataset: str, batch: str, branch: str = "main", *, progress: Progress | None = None) -> Batch:
         """Write the shards of one admitted batch ahead of the commit that will include it."""
         todo = committing.plan(self.store, dataset, branch)
@@ -191,15 +216,68 @@ class Lake:
             message=message,
             edits=overlays,
             start=start,
-            provenance={**(provenance or {}), "time": clock()},
+            provenance=self._provenance(provenance, clock),
             shard_bytes=self.shard_bytes,
             progress=progress,
         )
         held = set(self.manifest(version.content_id).batch_ids)
         for batch in self.batches(dataset):
-            if batch.status == "admitted" and batch.batch in held:
+            if batch.status != "committed" and batch.batch in held:
                 self.set_status(dataset, batch.batch, "committed", clock=clock)
         return version, made
+
+    def _provenance(self, given: Mapping[str, Any] | None, clock: Callable[[], float]) -> dict[str, Any]:
+        """What a version tells of its making: code, config (digest of what decides its bytes) and time."""
+        config = digest_json({"shard_bytes": self.shard_bytes})
+        return {"code": __version__, "config": config, **(given or {}), "time": clock()}
+
+    def compact(
+        self,
+        dataset: str,
+        branch: str = "main",
+        *,
+        message: str = "compacted",
+        provenance: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> tuple[Version, bool]:
+        """The same samples in full shards without overlays, as the branch's next version (see storage.compact)."""
+        from sevenfold.storage.compact import compact
+
+        return compact(
+            self.store, dataset, branch=branch, message=message, shard_bytes=self.shard_bytes,
+            provenance=self._provenance(provenance, clock), progress=progress,
+        )  # fmt: skip
+
+    def merge(
+        self,
+        dataset: str,
+        theirs: str,
+        into: str = "main",
+        *,
+        message: str | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> tuple[Version, bool]:
+        """Bring a version's batches and edits into a branch. Raises merge.MergeConflict (see storage.merge)."""
+        from sevenfold.storage.merge import merge
+
+        return merge(
+            self.store, dataset, theirs, into=into, message=message or f"merge {theirs} into {into}",
+            provenance=self._provenance(provenance, clock),
+        )  # fmt: skip
+
+    def urls(self, dataset: str, ref: str = "main", split: str = "train") -> list[str]:
+        """Where a split's shards lie, for stock WebDataset readers. SevenfoldError for a version with overlays."""
+        from sevenfold.storage.urls import urls
+
+        return urls(self.store, self.manifest(self.version(dataset, ref).content_id), split)
+
+    def lineage(self, dataset: str, ref: str = "main") -> Lineage:
+        """What a version came from and what came of it (see storage.lineage)."""
+        from sevenfold.storage.lineage import lineage
+
+        return lineage(self.store, dataset, ref)
 
     def datasets(self) -> list[str]:
         """Datasets with a landing or a version."""
@@ -249,7 +327,11 @@ class Lake:
 
     def diff(self, dataset: str, before: str, after: str) -> dict[str, Any]:
         """What changed from one version to another: counts and rows (see storage.diff)."""
-        return diff(self.samples(dataset, before), self.samples(dataset, after))
+        from sevenfold.storage.compare import diff_versions
+
+        return diff_versions(
+            self.store, *(self.manifest(self.version(dataset, ref).content_id) for ref in (before, after))
+        )
 
     # Bytes
 

@@ -112,19 +112,28 @@ def version_sql(
     indexes = [index_key(b["index"]) for b in manifest.batches if b["index"]]
     if not indexes:
         return empty(SAMPLES)
-    columns = [f.name for f in INDEX if f.name not in ("components", "label", "split")]
-    rows = stored or f"read_parquet({lens.files(indexes)})"
+    columns = ", ".join(f"r.{quoted(f.name)}" for f in INDEX if f.name not in ("components", "label", "split"))
+    baked = is_baked(manifest)  # looking for rows without bytes costs a column: only where there may be some
+    rows = stored or f"read_parquet({lens.files(indexes)}{', union_by_name = true' if baked else ''})"
+    there = "NOT coalesce(r.exclude, false) AND r.shard IS NOT NULL" if baked else "true"
+    weight = "coalesce(r.weight, 1.0)" if baked else "1.0::DOUBLE"
     if not manifest.overlays:
-        return f"SELECT {', '.join(map(quoted, columns))}, label, split, 1.0::DOUBLE AS weight FROM {rows}"
+        return f"SELECT {columns}, r.label, r.split, {weight} AS weight FROM {rows} r WHERE {there}"
     last = ", ".join(
         f"arg_max({c}, file_index) FILTER ({c} IS NOT NULL) AS {c}" for c in ("exclude", "label", "split", "weight")
     )
     layers = f"read_parquet({lens.files([overlay_key(d) for d in manifest.overlays])})"
     return (
-        f"SELECT {', '.join('r.' + quoted(c) for c in columns)}, coalesce(o.label, r.label) AS label, "
-        f"coalesce(o.split, r.split) AS split, coalesce(o.weight, 1.0) AS weight FROM {rows} r "
-        f"LEFT JOIN (SELECT id, {last} FROM {layers} GROUP BY id) o ON o.id = r.id WHERE NOT coalesce(o.exclude, false)"
+        f"SELECT {columns}, coalesce(o.label, r.label) AS label, coalesce(o.split, r.split) AS split, "
+        f"coalesce(o.weight, {weight}) AS weight FROM {rows} r "
+        f"LEFT JOIN (SELECT id, {last} FROM {layers} GROUP BY id) o ON o.id = r.id "
+        f"WHERE {there.replace('(r.exclude', '(o.exclude, r.exclude') if baked else 'NOT coalesce(o.exclude, false)'}"
     )
+
+
+def is_baked(manifest: Manifest) -> bool:
+    """Whether a compaction wrote some of the version's indexes, which then have the columns of index.BAKED."""
+    return any("holds" in b for b in manifest.batches)
 
 
 def samples_sql(lens: Lens) -> str:

@@ -1,4 +1,4 @@
-"""Commands about versions: commit, log, show, diff, tag, branch, rollback, query."""
+"""Commands about versions: commit, log, show, diff, query."""
 
 from __future__ import annotations
 
@@ -84,7 +84,15 @@ def show(context: typer.Context, ref: Ref = "main", json: Json = False) -> None:
     say(f"  shards      {found['shards']} ({found['bytes']:,} bytes), {found['overlays']} overlays")
     print_table(
         ["batch", "samples", "shards", "digest"],
-        [[b["batch"], b["samples"], b["shards"], b["digest"][:12]] for b in found["batches"]],
+        [
+            [
+                f"{b['batch']} ({', '.join(b['holds'])})" if "holds" in b else b["batch"],
+                b["samples"],
+                b["shards"],
+                b["digest"][:12],
+            ]
+            for b in found["batches"]
+        ],
         right=["samples", "shards"],
     )
     splits = list(found["splits"])
@@ -97,11 +105,20 @@ def diff(
     before: Annotated[str, typer.Argument(metavar="A", help="The version compared with.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The version looked at.")],
     rows: Annotated[Path | None, typer.Option(help="Write every changed sample to this Parquet file.")] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the query of the changed samples instead.")] = False,
     json: Json = False,
 ) -> None:
-    """Count what changed from one version to another: added, removed, relabelled, moved, reweighted."""
+    """Count what changed from one version to another: added, removed, relabelled, moved, reweighted.
+
+    The samples themselves: --rows, or the query that --sql prints, for `sevenfold query`.
+    """
     at = session(context)
     names = [at.lake.version(at.dataset, ref).name for ref in (before, after)]
+    if sql:
+        from sevenfold.storage.diff import diff_sql
+
+        print(diff_sql(at.dataset, *names))
+        return
     found = at.lake.diff(at.dataset, before, after)
     if rows is not None:
         import pyarrow.parquet as pq
@@ -115,46 +132,6 @@ def diff(
     print_table(["change", "samples"], list(found["counts"].items()), right=["samples"])
     if rows is not None:
         say(f"wrote {found['rows'].num_rows:,} rows to {rows}")
-
-
-def tag(
-    context: typer.Context, name: Annotated[str, typer.Argument(help="The tag's name.")], ref: Ref = "main",
-) -> None:  # fmt: skip
-    """Give a version a name for good: a tag does not move."""
-    at = session(context)
-    say(f"{name} -> {at.lake.tag(at.dataset, name, ref).name}")
-
-
-def branch(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="The new branch; without it the branches are listed.")] = None,
-    ref: Ref = "main",
-    json: Json = False,
-) -> None:
-    """Start a branch at a version, or list the branches."""
-    at = session(context)
-    if name is not None:
-        number = at.lake.branch(at.dataset, name, ref).number
-        found = {name: number}
-    else:
-        found = at.lake.refs(at.dataset, "branches")
-    if json:
-        print_json({k: f"v{v}" for k, v in found.items()})
-        return
-    for k, v in found.items():
-        say(f"{k} -> v{v}")
-
-
-def rollback(
-    context: typer.Context,
-    ref: Annotated[str, typer.Argument(help="The version to go back to.")],
-    branch: Annotated[str, typer.Option(help="The branch to move.")] = "main",
-) -> None:
-    """Point a branch back at an older version. Nothing is deleted: the way forward stays in the log."""
-    at = session(context)
-    old = at.lake.version(at.dataset, branch)
-    new = at.lake.rollback(at.dataset, ref, branch)
-    say(f"{branch}: {old.name} -> {new.name} (undo: sevenfold rollback {old.name})")
 
 
 def query(
@@ -239,7 +216,13 @@ def _facts(at: Session, version: Version) -> dict[str, Any]:
         "splits": splits,
         "classes": classes,
         "batches": [
-            {"batch": b["batch"], "digest": b["digest"], "samples": b["samples"], "shards": len(b["shards"])}
+            {
+                "batch": b["batch"],
+                "digest": b["digest"],
+                "samples": b["samples"],
+                "shards": len(b["shards"]),
+                **({"holds": list(b["holds"])} if "holds" in b else {}),
+            }
             for b in manifest.batches
         ],
         "shards": len(manifest.shards),
@@ -269,10 +252,7 @@ COMMANDS = (
     ),
     ("log", log, example("sevenfold log")),
     ("show", show, example("sevenfold show v3 --json")),
-    ("diff", diff, example("sevenfold diff v2 v3 --rows changed.parquet")),
-    ("tag", tag, example("sevenfold tag release-1 v3")),
-    ("branch", branch, example("sevenfold branch trial v3")),
-    ("rollback", rollback, example("sevenfold rollback v2")),
+    ("diff", diff, example("sevenfold diff v2 v3 --rows changed.parquet", "sevenfold diff v2 v3 --sql")),
     (
         "query",
         query,

@@ -28,17 +28,28 @@ EDIT = st.fixed_dictionaries(
     }
 )
 LAYER = st.dictionaries(st.integers(0, 11), EDIT, min_size=1, max_size=6)
-SIDE = st.tuples(st.lists(st.integers(0, 2), max_size=3, unique=True), st.lists(LAYER, max_size=2))
+COMPACTED = 3
+"""The place of the entry that compaction made of all three batches and an overlay."""
+BATCHES = st.one_of(st.lists(st.integers(0, 2), max_size=3, unique=True), st.just([COMPACTED]))
+SIDE = st.tuples(BATCHES, st.lists(LAYER, max_size=2))
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory, make: SimpleNamespace) -> tuple[Lake, Manifest]:
-    """A version of three batches of four samples."""
+    """A version of three batches of four samples, and a compaction of it with an overlay that changes three."""
     root = tmp_path_factory.mktemp("compare")
     lake = Lake.create(root / "lake", shard_bytes=4096)
     for n in range(3):
         make.land(lake, make.folder(root / f"s{n}", make.two_classes(4, start=4 * n)), f"b{n}")
-    return lake, lake.manifest(make.commit(lake).content_id)
+    whole = lake.manifest(make.commit(lake).content_id)
+    ids = lake.samples("d")["id"].to_pylist()
+    make.commit(lake, overlays=[make.overlay(ids[:3], exclude=[True, None, None], label="eel", weight=[1.0, 0.5, 2.0])])
+    compacted = lake.manifest(lake.compact("d", message="m", clock=lambda: 4.0)[0].content_id)
+    return lake, Manifest(compacted.classes, (*whole.batches, *compacted.batches), (), whole.schema)
+
+
+def part(whole: Manifest, places: list[int], layers: tuple[str, ...] = ()) -> Manifest:
+    return Manifest(whole.classes, tuple(whole.batches[n] for n in places), layers, whole.schema)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,12 +58,12 @@ def test_the_diff_of_manifests_is_the_diff_of_their_samples(
     three: tuple[Lake, Manifest], before: Any, after: Any, shared: Any
 ) -> None:
     lake, whole = three
-    ids = samples(lake.store, whole)["id"].to_pylist()
+    ids = samples(lake.store, part(whole, [0, 1, 2]))["id"].to_pylist()
 
     def version(side: Any) -> Manifest:
         rows = [[{"id": ids[i], **edit} for i, edit in layer.items()] for layer in (*shared, *side[1])]
         digests = [overlays.write_overlay(lake.store, pa.Table.from_pylist(r, schema=OVERLAY)) for r in rows]
-        return Manifest(whole.classes, tuple(whole.batches[n] for n in side[0]), tuple(digests), whole.schema)
+        return part(whole, side[0], tuple(digests))
 
     old, new = version(before), version(after)
     expected = diff(samples(lake.store, old), samples(lake.store, new))
