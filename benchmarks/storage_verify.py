@@ -58,9 +58,13 @@ def bare(paths: list[Path], threads: int) -> None:
         assert all(d == p.stem for d, p in zip(pool.map(digest, paths), paths, strict=True))
 
 
-def timed(work: Callable[[], object]) -> float:
+def checked(lake: Lake, threads: int) -> None:
+    assert verify(lake.store, ["d"], threads=threads).clean
+
+
+def timed(work: Callable[..., object], *arguments: object) -> float:
     begun = time.perf_counter()
-    work()
+    work(*arguments)
     return time.perf_counter() - begun
 
 
@@ -79,11 +83,8 @@ def main() -> None:
             megabytes = sum(p.stat().st_size for p in paths) / 1e6
             hashed, verified = [], []
             for _ in range(options.repeats):
-                hashed.append(megabytes / timed(lambda: bare(paths, options.threads)))
-                report = []
-                seconds = timed(lambda: report.append(verify(lake.store, ["d"], threads=options.threads)))
-                assert report[0].clean and report[0].shards == len(paths)
-                verified.append(megabytes / seconds)
+                hashed.append(megabytes / timed(bare, paths, options.threads))
+                verified.append(megabytes / timed(checked, lake, options.threads))
             ratio = statistics.median(v / h for v, h in zip(verified, hashed, strict=True))
             sizes = f"{len(paths)}, {megabytes:,.0f} MB"
             print(f"| {name} | {sizes} | {spread(hashed)} | {spread(verified)} | {ratio:.2f} |", flush=True)

@@ -121,8 +121,8 @@ def landing_quarantined(batch: Batch) -> int:
 
 def _all_there(store: Store, packed: Mapping[str, Any]) -> bool:
     index = packed["index"]
-    return all(store.exists(shard_key(s["digest"])) for s in packed["shards"]) and (
-        index is None or store.exists(index_key(index))
+    return all(store.renew(shard_key(s["digest"])) for s in packed["shards"]) and (
+        index is None or store.renew(index_key(index))
     )
 
 
@@ -224,7 +224,7 @@ def _publish_shard(store: Store, pieces: list[bytes]) -> str:
     for piece in pieces:
         h.update(piece)
     digest = h.hexdigest()
-    if not store.exists(shard_key(digest)):
+    if not store.renew(shard_key(digest)):
         with store.writing(shard_key(digest)) as draft:
             draft.file.writelines(pieces)
     return digest
