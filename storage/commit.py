@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import Batch, Manifest, Version
-from sevenfold.storage.sources import Source, open_source
+from sevenfold.storage.sources import Source, as_root, open_source
 from sevenfold.storage.store import Store
 
 SCHEMA = {f.name: str(f.type) for f in INDEX}
@@ -143,7 +142,7 @@ class _LazySource(Source):
     """Opens the batch's source only if a shard has to be written: a source that moved away is no trouble otherwise."""
 
     def __init__(self, batch: Batch) -> None:
-        super().__init__(Path(batch.source))
+        super().__init__(as_root(batch.source))
         self._batch = batch
         self._source: Source | None = None
 
@@ -151,7 +150,7 @@ class _LazySource(Source):
         """See Source.read."""
         if self._source is None:
             try:
-                self._source = open_source(Path(self._batch.source), self._batch.kind)
+                self._source = open_source(self._batch.source, self._batch.kind)
             except SevenfoldError as e:
                 raise SevenfoldError(
                     f"the source of the batch {self._batch.batch} cannot be opened: {e.found}",

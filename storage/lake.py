@@ -87,7 +87,7 @@ class Lake:
         clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:
         """Land a source as one batch (see storage.ingest); returns its record and whether it is new."""
-        opened = source if isinstance(source, Source) else open_source(Path(source), kind)
+        opened = source if isinstance(source, Source) else open_source(source, kind)
         return ingest(
             self.store,
             opened,
@@ -111,7 +111,7 @@ class Lake:
         See storage.retry. Raises SevenfoldError when nothing is quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
-        whole = open_source(Path(old.source), old.kind)
+        whole = open_source(old.source, old.kind)
         landed = [*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)]
         source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed)
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
