@@ -21,6 +21,8 @@ from sevenfold.storage.store import Store
 
 _COMPARED = ("id", "ext", "width", "height", "channels", "pixel_digest")
 _CHUNK = 64
+FEW = 2000
+"""Images that this process decodes sooner than others would have started."""
 
 
 class Wrong(NamedTuple):
@@ -41,7 +43,7 @@ def decode_all(
     The bytes of the shards should be known to be those of their names; `samples` of them are expected, for progress.
     """
     done = 0
-    for shard, count, wrong in _results(store, shards, processes):
+    for shard, count, wrong in _results(store, shards, 1 if samples < FEW else processes):
         done += count
         progress(done, samples, "decoding")
         yield from ((shard, w) for w in wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from sevenfold.storage import leases, versions
@@ -29,10 +30,10 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
     contents: set[str] = set()
     for dataset in datasets:
         contents |= _contents(store, dataset)
-        for batch in _read(lambda d=dataset: read_batches(store, d), f"the batches of {dataset}"):
+        for batch in _read(partial(read_batches, store, dataset), f"the batches of {dataset}"):
             if batch.packed and batch.status != "rejected":
                 kept.update(_entry(store, batch.packed))
-        for review in _read(lambda d=dataset: list_reviews(store, d), f"the reviews of {dataset}"):
+        for review in _read(partial(list_reviews, store, dataset), f"the reviews of {dataset}"):
             kept.add(overlay_key(review.overlay))
     for lease in leases.active(store, clock=clock):
         contents.update(lease.content_ids)
@@ -44,7 +45,7 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
 
 def of_content(store: Store, content_id: str) -> set[str]:
     """The keys that one content id needs, its manifest included. Raises SevenfoldError when that cannot be read."""
-    manifest: Manifest = _read(lambda: versions.read_manifest(store, content_id), f"the manifest {content_id}")
+    manifest: Manifest = _read(partial(versions.read_manifest, store, content_id), f"the manifest {content_id}")
     kept = {manifest_key(content_id), *map(overlay_key, manifest.overlays)}
     for entry in manifest.batches:
         kept.update(_entry(store, entry))
@@ -55,9 +56,9 @@ def _contents(store: Store, dataset: str) -> set[str]:
     found = set()
     for number in versions.numbers(store, dataset):
         what = f"v{number} of {dataset}"
-        found.add(_read(lambda n=number: versions.read_version(store, dataset, n), what).content_id)
+        found.add(_read(partial(versions.read_version, store, dataset, number), what).content_id)
     for kind in ("branches", "tags"):
-        refs = _read(lambda k=kind: versions.read_refs(store, dataset, k), f"the {kind} of {dataset}")
+        refs = _read(partial(versions.read_refs, store, dataset, kind), f"the {kind} of {dataset}")
         for name, number in refs.items():
             if not store.exists(version_key(dataset, number)):
                 raise SevenfoldError(f"{name} points at v{number}, which is not there", where=dataset, do=_VERIFY)

@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -158,7 +157,7 @@ class _Everywhere:
         if (dataset, batch) not in self._sources:
             try:
                 record = Batch.read(self.store, batch_key(dataset, batch))
-                self._sources[dataset, batch] = open_source(Path(record.source), record.kind)
+                self._sources[dataset, batch] = open_source(record.source, record.kind)
             except (SevenfoldError, OSError):
                 self._sources[dataset, batch] = None
         return self._sources[dataset, batch]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -84,7 +85,7 @@ def verify(
     sound: list[tuple[Part, str]] = []
     samples = 0
     with ThreadPoolExecutor(threads) as pool:
-        for indexed in _ahead(pool, (lambda p=p: check_index(store, p) for p in seen.parts), threads):
+        for indexed in _ahead(pool, (partial(check_index, store, p) for p in seen.parts), threads):
             findings += indexed.findings
             samples += indexed.part.entry["samples"] or 0
             jobs = _shard_jobs(store, indexed)
@@ -185,7 +186,7 @@ def _shard_jobs(store: Store, indexed: _Indexed) -> Iterator[Callable[[], tuple[
     for shard in part.entry["shards"]:
         runs = [rows.slice(*run) for run in places.get(shard["digest"], ())] if rows is not None else []
         mine = pa.concat_tables(runs) if runs else None
-        yield lambda s=shard, m=mine: check_shard(store, part, s, m)
+        yield partial(check_shard, store, part, shard, mine)
 
 
 def _runs(column: pa.ChunkedArray) -> dict[str, list[tuple[int, int]]]:
@@ -246,16 +247,17 @@ def _closely(
 ) -> list[Finding]:  # fmt: skip
     named = actual == digest
     expected = members.listed() if members is not None else None
-    if isinstance(file, io.BytesIO):
+    if named and members is not None and members.problems:
+        flaws = [Flaw("index", p) for p in members.problems]
+    elif isinstance(file, io.BytesIO):
         flaws = locate(file.getvalue(), expected, named=named)
     elif file.seek(0, os.SEEK_END) == 0:  # an empty file cannot be mapped
         flaws = [Flaw("truncated", "the file is empty", None, 0)]
     else:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             flaws = locate(data, expected, named=named)
-    if named and not flaws:
-        problems = members.problems if members is not None and members.problems else ("its rows do not tile the shard",)
-        flaws = [Flaw("index", p) for p in problems]
+    if named and not flaws and members is not None:
+        flaws = [Flaw("index", "its rows do not tile the shard")]
     about = f" of shard {digest}" if named else ""
     blamed = index_key(part.entry["index"]) if named else key
     return [
