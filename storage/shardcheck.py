@@ -109,10 +109,10 @@ class Seen:
 def scan(file: BinaryIO, members: Members | None, classes: int) -> Seen:
     """Hash a shard and, with `members`, compare every header, every `.cls` and the end blocks with the index."""
     h = hashlib.sha256()
-    picks = () if members is None else (
-        _Pick(members.offsets - tar.BLOCK, _HEAD),
-        _Pick(members.offsets[members.numbers != -1], _CONTENT),
-    )  # fmt: skip
+    picks: list[_Pick] = []
+    if members is not None:
+        labels = members.numbers != -1
+        picks = [_Pick(members.offsets - tar.BLOCK, _HEAD), _Pick(members.offsets[labels], _CONTENT)]
     buffer = bytearray(READ)
     view = memoryview(buffer)
     at, tail = 0, b""
@@ -124,13 +124,13 @@ def scan(file: BinaryIO, members: Members | None, classes: int) -> Seen:
         at += n
     if members is None:
         return Seen(h.hexdigest(), at, False)
-    numbers = members.numbers[members.numbers != -1]
+    heads, contents = picks
     fits = (
         not members.problems
         and members.tile(at)
         and tail == tar.END
-        and members.in_headers(picks[0].taken)
-        and _labels_fit(picks[1].taken, numbers, members.sizes[members.numbers != -1], classes)
+        and members.in_headers(heads.taken)
+        and _labels_fit(contents.taken, members.numbers[labels], members.sizes[labels], classes)
     )
     return Seen(h.hexdigest(), at, fits)
 

@@ -82,6 +82,8 @@ def _totals(report: Report) -> dict[str, Any]:
 
 
 def _show(report: Report, mended: list[Repair], made: dict[str, str], at: Session, ref: str | None) -> None:
+    from sevenfold.storage.verified import CACHE
+
     rate = _totals(report)["megabytes_per_second"] or 0.0
     say(
         f"{report.shards:,} shards, {report.indexes:,} indexes and {report.overlays:,} overlays of {report.versions:,} "
@@ -91,17 +93,18 @@ def _show(report: Report, mended: list[Repair], made: dict[str, str], at: Sessio
     if report.clean:
         say("nothing is wrong", "green")
         return
-    rows = [
-        [(f.problem, "bold red"), f.key + (f" ({f.where})" if f.where != "lake" else ""), f.member, _place(f), f.detail]
-        for f in report.findings[:_SHOWN]
-    ]
-    print_table(["problem", "file", "member", "bytes", "what"], rows)
+    for f in report.findings[:_SHOWN]:
+        copy = " (this machine's copy)" if f.where == CACHE else ""
+        say(f"{f.problem}: {f.key}{copy}", "bold red")
+        say(f"    {''.join(f'{x}: ' for x in (f.member, _place(f)) if x)}{f.detail}")
     if len(report.findings) > _SHOWN:
         say(f"{len(report.findings) - _SHOWN:,} more findings: --json")
     versions = sorted({v for f in report.findings for v in f.versions})
     say(f"{len(report.findings):,} findings; versions touched: {', '.join(versions) or 'none that can be read'}")
     if mended:
-        print_table(["outcome", "file", "what"], [[r.outcome, r.key, r.detail] for r in mended])
+        for r in mended:
+            say(f"{r.outcome}: {r.key}", "bold")
+            say(f"    {r.detail}")
         _lost(mended, made, at, ref)
 
 
@@ -117,9 +120,12 @@ def _lost(mended: list[Repair], made: dict[str, str], at: Session, ref: str | No
 
 
 def _place(finding: Finding) -> str:
+    """The bytes [byte, end) as the first and the last of them."""
     if finding.byte is None:
         return ""
-    return f"{finding.byte:,}" if finding.end in (None, finding.byte + 1) else f"{finding.byte:,}-{finding.end - 1:,}"
+    if finding.end in (None, finding.byte + 1):
+        return f"byte {finding.byte}"
+    return f"bytes {finding.byte}-{finding.end - 1}"
 
 
 def gc(

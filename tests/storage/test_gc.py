@@ -246,6 +246,23 @@ def test_commits_that_take_up_what_a_dead_one_left_race_with_deletion(tmp_path: 
         assert verify(lake.store, ["d"]).clean, f"round {round_}"
 
 
+def test_whatever_a_commit_has_found_stays_until_it_is_named(filled: Callable[..., Lake]) -> None:
+    """Garbage is collected after every shard that the commit takes up, long before a version names it."""
+    lake = filled(60)
+    expected, before = lake.version("d").content_id, abandon(lake, "d")
+    lake.ingest(lake.root.parent / "filled", "d", "first", clock=lambda: 1.0)
+    lake.set_status("d", "first", "admitted")
+    age(lake, 2 * LEAST_GRACE)
+    rounds: list[int] = []
+
+    def collect(done: int, total: int, what: str) -> None:
+        rounds.append(len(gc(lake.store, grace=LEAST_GRACE, delete=True)))
+
+    assert lake.commit("d", message="again", progress=collect)[0].content_id == expected
+    assert len(rounds) > 4 and rounds[0] > 0, "what it had not come to yet was taken, and written again"
+    assert stored(lake) == before and verify(lake.store, ["d"]).clean
+
+
 def test_what_is_renewed_between_the_list_and_the_deletion_stays(filled: Callable[..., Lake]) -> None:
     lake = filled(20)
     abandon(lake, "d")
