@@ -24,6 +24,9 @@ _NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/
 PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds between tries of a conditional put (times 0.5 to 1.5)."""
 
+YOUNG = 900.0
+"""Seconds: an object younger than this need not be renewed; well under the least grace period of gc."""
+
 LOCK_SECONDS = 120.0
 """A lock older than this is taken over: its holder died. What is done under one takes seconds."""
 
@@ -110,6 +113,16 @@ class BucketStore(Store):
         if there:
             self._obstore.delete(self._store, self._prefix + key)
         return there
+
+    def renew(self, key: str) -> bool:
+        """See Store.renew: an old object is written again, since only that makes it young."""
+        there = self.stat(key)
+        if there is None:
+            return False
+        if time.time() - there.modified < YOUNG:
+            return True
+        data = self.read(key)
+        return self.swap(key, data, data)
 
     def local(self, key: str) -> Path:
         """See Store.local."""

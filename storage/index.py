@@ -105,7 +105,7 @@ def write_parquet(store: Store, key: str, groups: Iterable[pa.Table], schema: pa
 
     With `overwrite` an older file is replaced atomically, else it is left as it is.
     """
-    if not overwrite and store.exists(key):
+    if not overwrite and store.renew(key):
         return False
     with store.writing(key, overwrite=overwrite) as draft:
         parquet_into(draft.file, groups, schema)

@@ -121,8 +121,8 @@ def landing_quarantined(batch: Batch) -> int:
 
 def _all_there(store: Store, packed: Mapping[str, Any]) -> bool:
     index = packed["index"]
-    return all(store.exists(shard_key(s["digest"])) for s in packed["shards"]) and (
-        index is None or store.exists(index_key(index))
+    return all(store.renew(shard_key(s["digest"])) for s in packed["shards"]) and (
+        index is None or store.renew(index_key(index))
     )
 
 

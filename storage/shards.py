@@ -115,6 +115,8 @@ def _fill(store: Store, samples: Iterable[Sample]) -> Callable[[], Written | Non
             lanes.wait()
             stream.finish()
             draft.key = shard_key(hashed.hexdigest())
+        if not draft.made:  # an old file takes its place: keep it from the garbage collection
+            store.renew(draft.key)
         return layout.written(hashed.hexdigest())
 
     return finish

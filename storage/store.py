@@ -68,6 +68,14 @@ class Store(ABC):
     def delete(self, key: str) -> bool:
         """Remove a file; False when it was not there."""
 
+    def renew(self, key: str) -> bool:
+        """Make a file young, so that garbage collection leaves it to whoever is about to name it; False when absent."""
+        try:
+            data = self.read(key)
+        except FileNotFoundError:
+            return False
+        return self.swap(key, data, data)
+
     @abstractmethod
     def local(self, key: str) -> Path:
         """A path on this machine to read the file from: itself, or a copy kept by name and state.
@@ -184,6 +192,16 @@ class LocalStore(Store):
         except FileNotFoundError:
             return False
         files.fsync_folder(self.path(key).parent)
+        return True
+
+    def renew(self, key: str) -> bool:
+        """See Store.renew."""
+        try:
+            os.utime(self.path(key))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError:  # a colleague's file: there all the same
+            return self.exists(key)
         return True
 
     def local(self, key: str) -> Path:

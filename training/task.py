@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.canonical import digest_bytes, digest_json
+from sevenfold.storage.leases import lease
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.training.config import TrainConfig
 from sevenfold.training.loader import SampleDataset
@@ -29,6 +31,11 @@ def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     if config.init_from is not None:
         values["init_digest"] = digest_bytes(weights_path(config.init_from).read_bytes())
     return config.changed(**values)
+
+
+def reading(lake: Lake, content_id: str, what: str, rank: int) -> AbstractContextManager[object]:
+    """Rank 0 holds a lease on a version while it is read, so that no file of it is deleted meanwhile."""
+    return lease(lake.store, what, content_ids=[content_id]) if rank == 0 else nullcontext()
 
 
 def weights_path(init_from: str) -> Path:

@@ -23,7 +23,7 @@ from sevenfold.training.predict import log_probabilities, measure
 from sevenfold.training.run import code_digest, finished, run_folder, run_id, write_json
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.steps import StepLog, drop_parts
-from sevenfold.training.task import Task, resolve, weights_path
+from sevenfold.training.task import Task, reading, resolve, weights_path
 
 
 def train(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> list[dict[str, Any]]:
@@ -35,7 +35,8 @@ def train(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     task = Task.of(lake, resolve(lake, config))
-    return [train_run(task, seed, place, progress) for seed in config.seeds]
+    with reading(lake, str(task.config.content_id), "train", place.rank):
+        return [train_run(task, seed, place, progress) for seed in config.seeds]
 
 
 def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) -> dict[str, Any]:
