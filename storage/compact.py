@@ -6,7 +6,6 @@ function of the version and the shard size: any machine writes the same shards.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import random
@@ -27,6 +26,7 @@ from sevenfold.storage.keys import index_key, shard_key
 from sevenfold.storage.names import SPLITS
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Manifest, Version
+from sevenfold.storage.shards import Sample, Written, cuts, write_shards
 from sevenfold.storage.store import Store
 
 TRIES = 10
@@ -84,11 +84,12 @@ def _compacted(store: Store, manifest: Manifest, shard_bytes: int, progress: Pro
         return None
     written, shards = [], []
     done, total = 0, sum(g.num_rows for _, g in groups)
-    for split, group in groups:
-        digest, size, table = _shard(store, group)
-        shards.append({"digest": digest, "samples": group.num_rows, "bytes": size, "split": split})
-        written.append(table)
-        done += group.num_rows
+    made = write_shards(store, (_samples(store, group) for _, group in groups))
+    for (split, group), shard in zip(groups, made, strict=True):
+        assert shard is not None  # no group is empty
+        shards.append({"digest": shard.digest, "samples": shard.samples, "bytes": shard.bytes, "split": split})
+        written.append(_placed(group, shard))
+        done += shard.samples
         progress(done, total, "compacting")
     gone = rows.filter(pc.invert(stay))
     if gone.num_rows:
@@ -119,15 +120,7 @@ def _groups(rows: pa.Table, classes: tuple[str, ...], shard_bytes: int) -> Itera
     rows = rows.append_column("cls", place.cast(pa.string()))
     for split in SPLITS:
         part = rows.filter(pc.equal(rows["split"], split)).sort_by("id")
-        start, length = 0, 0
-        for i, size in enumerate(part["size"].to_pylist()):
-            need = tar.member_length(size) + tar.member_length(8)
-            if length and length + need > shard_bytes:
-                yield split, part.slice(start, i - start)
-                start, length = i, 0
-            length += need
-        if start < part.num_rows:
-            yield split, part.slice(start)
+        yield from ((split, part.slice(*cut)) for cut in cuts(part["size"].to_pylist(), shard_bytes))
 
 
 def _length(group: pa.Table) -> int:
@@ -137,38 +130,22 @@ def _length(group: pa.Table) -> int:
     return images + numbers + len(tar.END)
 
 
-def _shard(store: Store, group: pa.Table) -> tuple[str, int, pa.Table]:
-    """Write one shard unless it exists; returns its digest, its bytes and its index rows. Holds one shard's images."""
-    pieces: list[bytes] = []
-    position, offsets, components = 0, [], []
-    names = ("id", "ext", "cls")
-    images = _images(store, group)
-    for data, key, ext, number in zip(images, *(group[c].to_pylist() for c in names), strict=True):
-        pieces += (tar.header(f"{key}.{ext}".encode(), len(data)), data, tar.padding(len(data)))
-        offsets.append(position + tar.BLOCK)
-        position += tar.member_length(len(data))
-        others = []
-        if number is not None:
-            text = number.encode()
-            pieces += (tar.header(f"{key}.cls".encode(), len(text)), text, tar.padding(len(text)))
-            others.append({"ext": "cls", "offset": position + tar.BLOCK, "size": len(text)})
-            position += tar.member_length(len(text))
-        components.append(others)
-    pieces.append(tar.END)
-    h = hashlib.sha256()
-    for piece in pieces:
-        h.update(piece)
-    digest = h.hexdigest()
-    if not store.exists(shard_key(digest)):
-        with store.writing(shard_key(digest)) as draft:
-            draft.file.writelines(pieces)
-    table = group.append_column("components", pa.array(components, INDEX.field("components").type))
+def _samples(store: Store, group: pa.Table) -> Iterator[Sample]:
+    """The samples of one shard; its images are held while it is written."""
+    columns = (group[c].to_pylist() for c in ("id", "ext", "cls"))
+    for key, ext, number, data in zip(*columns, _images(store, group), strict=True):
+        yield key, ((ext, data),) if number is None else ((ext, data), ("cls", number.encode()))
+
+
+def _placed(group: pa.Table, shard: Written) -> pa.Table:
+    """The index rows of a shard that has been written."""
     for name, column in (
-        ("shard", pa.repeat(pa.scalar(digest), group.num_rows)),
-        ("offset", pa.array(offsets, pa.int64())),
+        ("shard", pa.repeat(pa.scalar(shard.digest), shard.samples)),
+        ("offset", pa.array(shard.offsets)),
+        ("size", pa.array(shard.sizes)),
     ):
-        table = table.set_column(table.column_names.index(name), name, column)
-    return digest, position + len(tar.END), conform(table, _SCHEMA)
+        group = group.set_column(group.column_names.index(name), name, column)
+    return conform(group.append_column("components", shard.components), _SCHEMA)
 
 
 def _images(store: Store, rows: pa.Table) -> list[bytes]:

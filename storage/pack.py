@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.storage import tar
 from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, read_parquet, write_parquet
@@ -29,7 +28,7 @@ from sevenfold.storage.keys import (
 from sevenfold.storage.names import SPLITS
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
-from sevenfold.storage.shards import Sample, index_rows, write_shards
+from sevenfold.storage.shards import Sample, cuts, index_rows, write_shards
 from sevenfold.storage.sources import InputError, Source
 from sevenfold.storage.store import Store
 
@@ -160,16 +159,8 @@ class _Writer:
         return self
 
     def _groups(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """Cut rows (in id order) so that each group's tar stays within shard_bytes, one sample at least."""
-        start, length = 0, 0
-        for i, size in enumerate(rows["bytes"].to_pylist()):
-            need = tar.member_length(size) + tar.member_length(8)
-            if length and length + need > self.shard_bytes:
-                yield rows.slice(start, i - start)
-                start, length = i, 0
-            length += need
-        if start < rows.num_rows:
-            yield rows.slice(start)
+        """Cut rows (in id order) into shards."""
+        return (rows.slice(*cut) for cut in cuts(rows["bytes"].to_pylist(), self.shard_bytes))
 
     def _samples(self, split: str, rows: pa.Table, keep: list[int]) -> Iterator[Sample]:
         """What is still as it was measured; `keep` collects which rows that is."""

@@ -55,6 +55,22 @@ class Written:
     components: pa.ListArray
 
 
+def cuts(sizes: Sequence[int], shard_bytes: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of the samples of each shard: as many as fit in shard_bytes beside a `.cls`, one at least.
+
+    `sizes`: bytes of each sample's image, in order.
+    """
+    start, length = 0, 0
+    for i, size in enumerate(sizes):
+        need = tar.member_length(size) + tar.member_length(8)
+        if length and length + need > shard_bytes:
+            yield start, i - start
+            start, length = i, 0
+        length += need
+    if start < len(sizes):
+        yield start, len(sizes) - start
+
+
 def write_shard(store: Store, samples: Iterable[Sample]) -> Written | None:
     """`write_shards` of one."""
     return next(write_shards(store, [samples]))
