@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from sevenfold.storage import tombstones
 from sevenfold.storage.canonical import digest_json, digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, LANDING, PROPERTIES, QUARANTINE, write_parquet
@@ -76,7 +77,10 @@ def ingest(
         )
     started = time.perf_counter()
     measured, bad = _measure_all(source, workers, progress or silent)
-    rows, properties, aliases, quarantine = resolve(source.inputs, measured, bad, classes, str(source.root))
+    measured, refused = tombstones.refuse(tombstones.read(store), measured)
+    rows, properties, aliases, quarantine = resolve(
+        source.inputs, measured, [*bad, *refused], classes, str(source.root)
+    )
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
     digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
     batch = batch or check_batch(f"{_stem(source.root)}-{digest[:8]}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sevenfold.storage import versions
+from sevenfold.storage import redactions, versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, INDEX, QUARANTINE, QUEUE, SAMPLES
@@ -61,6 +61,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, store: Store, dataset: s
     every: list[str] = []
     version_rows, shard_rows = [], []
     newest: str | None = None
+    redacted = redactions.current(store)
     for name in names:
         branches, tags = versions.read_refs(store, name, "branches"), versions.read_refs(store, name, "tags")
         for version in versions.list_versions(store, name):
@@ -72,7 +73,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, store: Store, dataset: s
                     "message": version.message, "time": version.provenance.get("time"), "refs": pointing,
                 }
             )  # fmt: skip
-            manifest = versions.read_manifest(store, version.content_id)
+            manifest = redactions.opened(versions.read_manifest(store, version.content_id), redacted)
             shard_rows += [{"dataset": name, "version": version.name, **s} for s in manifest.shards]
             select = version_sql(store, manifest)
             if not query or "samples_all" in query.lower():
@@ -98,13 +99,15 @@ def create_views(connection: duckdb.DuckDBPyConnection, store: Store, dataset: s
 
 def version_sql(store: Store, manifest: Manifest) -> str:
     """A SELECT of the version's effective samples (index.SAMPLES), the SQL twin of overlays.apply."""
+    manifest = redactions.opened(manifest, redactions.current(store))
     indexes = [str(store.local(index_key(b["index"]))) for b in manifest.batches if b["index"]]
     if not indexes:
         return _empty(SAMPLES)
     columns = [f.name for f in INDEX if f.name not in ("components", "label", "split")]
-    rows = f"read_parquet([{', '.join(map(_text, indexes))}])"
+    rows = f"read_parquet([{', '.join(map(_text, indexes))}], union_by_name = true)"
     if not manifest.overlays:
-        return f"SELECT {', '.join(map(_quoted, columns))}, label, split, 1.0::DOUBLE AS weight FROM {rows}"
+        taken = f"{', '.join(map(_quoted, columns))}, label, split, 1.0::DOUBLE AS weight"
+        return f"SELECT {taken} FROM {rows} WHERE shard IS NOT NULL"
     layers = " UNION ALL ".join(
         f"SELECT *, {i} AS layer FROM read_parquet({_text(str(store.local(overlay_key(d))))})"
         for i, d in enumerate(manifest.overlays)
@@ -116,7 +119,7 @@ def version_sql(store: Store, manifest: Manifest) -> str:
         f"SELECT {', '.join('r.' + _quoted(c) for c in columns)}, coalesce(o.label, r.label) AS label, "
         f"coalesce(o.split, r.split) AS split, coalesce(o.weight, 1.0) AS weight FROM {rows} r "
         f"LEFT JOIN (SELECT id, {last} FROM ({layers}) GROUP BY id) o ON o.id = r.id "
-        "WHERE NOT coalesce(o.exclude, false)"
+        "WHERE NOT coalesce(o.exclude, false) AND r.shard IS NOT NULL"
     )
 
 
