@@ -35,7 +35,7 @@ def score(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     config = resolve(lake, config)
-    samples = lake.samples_of(str(config.content_id))
+    samples = lake.samples_of(str(config.content_id), masked=True)
     folds = range(config.folds)
     runs: list[dict[str, Any]] = []
     dataset = None
