@@ -28,6 +28,7 @@ BY_ID = ("signals", "predictions", "queues")
 LEFT_AFTER = 3600.0
 """Seconds after which a temporary file is what a killed writer left."""
 
+_ID = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{8,64}")
 
 
@@ -189,6 +190,9 @@ def matching(store: Store, condition: str) -> set[str]:
         for batch in read_batches(store, dataset):
             table = read_parquet(store, landing_key(dataset, batch.batch))
             found |= _fitting(conform(table, pa.schema([SAMPLES.field(c) for c in columns])), dataset, condition)
+    wrong = [x for x in found if not _ID.fullmatch(x)]
+    if wrong:
+        raise SevenfoldError(f"this is no condition: it makes rows of its own, such as {wrong[0]!r}", where=condition)
     return found
 
 
@@ -233,7 +237,7 @@ def _fitting(rows: pa.Table, dataset: str, condition: str) -> set[str]:
         connection.register("samples_all", rows)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-        answer = connection.execute(f"select distinct id from samples_all where ({condition})").to_arrow_table()
+        answer = connection.sql(f"select distinct id from samples_all where ({condition})").to_arrow_table()
         return set(answer["id"].to_pylist())
     except duckdb.Error as e:
         raise SevenfoldError(

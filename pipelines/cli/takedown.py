@@ -84,9 +84,8 @@ def _already(done: Takedown, json: bool) -> None:
     if json:
         print_json({"dry_run": False, "done_before": True, **_record(done)})
         return
-    say(
-        f"taken down before, on {date(done.time)}: {done.reason} (takedown {done.digest[:12]}); nothing is left to erase"
-    )
+    say(f"taken down before, on {date(done.time)}: {done.reason} (takedown {done.digest[:12]})")
+    say("nothing is left to erase")
 
 
 def _show(found: Traces, pages: list[str]) -> None:
