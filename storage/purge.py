@@ -65,21 +65,26 @@ def purge_batch(
         keys, (landed, aliases, aside), (LANDING, ALIASES, QUARANTINE), gone, strict=True
     ):
         if _count(hit):
-            write_parquet(store, key, [table.filter(pc.invert(hit))], schema, overwrite=True)
+            _rewrite(store, key, table.filter(pc.invert(hit)), schema)
 
 
 def drop_rows(store: Store, key: str, ids: Collection[str]) -> None:
     """Remove the rows of some ids from a Parquet file."""
     table = pq.read_table(store.local(key))
     kept = table.filter(pc.invert(pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string()))))
-    write_parquet(store, key, [kept], table.schema, overwrite=True)
+    _rewrite(store, key, kept, table.schema)
 
 
 def drop_paths(store: Store, key: str, paths: Collection[str]) -> None:
     """Quote some paths no longer in a file of verdicts."""
     table = erase.without_paths(read_parquet(store, key), paths)
     if table is not None:
-        write_parquet(store, key, [table], table.schema, overwrite=True)
+        _rewrite(store, key, table, table.schema)
+
+
+def _rewrite(store: Store, key: str, table: pa.Table, schema: pa.Schema) -> None:
+    store.forget(key)  # first, so that a kill in between leaves no copy that nobody remembers
+    write_parquet(store, key, [table], schema, overwrite=True)
 
 
 def _count(flags: pa.ChunkedArray) -> int:

@@ -20,7 +20,8 @@ from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import FORMAT, Manifest, read_json
 from sevenfold.storage.store import Store
-from sevenfold.storage.traces import Traces, matching, named, survey, twins_of
+from sevenfold.storage.traces import Traces, survey
+from sevenfold.storage.whom import matching, named, twins_of
 
 PENDING = "takedowns/pending"
 PASSES = 5
