@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import Batch, Manifest, Version
-from sevenfold.storage.sources import Source, open_source
+from sevenfold.storage.sources import Source, as_root, open_source
 from sevenfold.storage.store import Store
 
 SCHEMA = {f.name: str(f.type) for f in INDEX}
@@ -124,6 +123,8 @@ def pack_pending(
     progress: Progress | None = None,
 ) -> list[Batch]:
     """Pack the plan's batches in id order, each against the head and the batches before it; stop after `only`."""
+    if not todo.pending:
+        return []
     known = known_ids(store, todo.manifest)
     numbers = {c: i for i, c in enumerate(todo.classes)}
     packed = []
@@ -152,7 +153,7 @@ class _LazySource(Source):
     """Opens the batch's source only if a shard has to be written: a source that moved away is no trouble otherwise."""
 
     def __init__(self, batch: Batch) -> None:
-        super().__init__(Path(batch.source))
+        super().__init__(as_root(batch.source))
         self._batch = batch
         self._source: Source | None = None
 
@@ -160,7 +161,7 @@ class _LazySource(Source):
         """See Source.read."""
         if self._source is None:
             try:
-                self._source = open_source(Path(self._batch.source), self._batch.kind)
+                self._source = open_source(self._batch.source, self._batch.kind)
             except SevenfoldError as e:
                 raise SevenfoldError(
                     f"the source of the batch {self._batch.batch} cannot be opened: {e.found}",
@@ -264,15 +265,15 @@ def _prepare(
     )
     if not edits:
         return manifest
-    stored = _flat(read_index(store, manifest, ["id"])["id"])
-    for edit in edits:
-        missing = edit["id"].filter(pc.is_null(pc.index_in(edit["id"], value_set=stored)))
-        if len(missing):
-            raise SevenfoldError(
-                f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
-                expected=f"ids among the {len(stored)} stored samples of {dataset}",
-                do="drop these rows, or commit the batch that holds them first",
-            )
+    from sevenfold.storage.compare import missing_ids
+
+    missing = missing_ids(store, manifest, pa.chunked_array([c for e in edits for c in e["id"].chunks], pa.string()))
+    if len(missing):
+        raise SevenfoldError(
+            f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
+            expected=f"ids among the {manifest.stored} stored samples of {dataset}",
+            do="drop these rows, or commit the batch that holds them first",
+        )
     digests = tuple(overlays.write_overlay(store, e) for e in edits)
     if manifest.overlays[-len(digests) :] == digests:
         digests = ()  # a retry: saying the last words again changes nothing

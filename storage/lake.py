@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,9 @@ from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version
 from sevenfold.storage.retry import changed_inputs
 from sevenfold.storage.sources import Source, open_source
 from sevenfold.storage.store import LocalStore, Store, open_store
+
+if TYPE_CHECKING:
+    from sevenfold.storage.query import Session
 
 SHARD_BYTES = 64 << 20
 """Default size of a shard: large enough to stream, small enough to hold in memory while it is written."""
@@ -87,7 +91,7 @@ class Lake:
         clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:
         """Land a source as one batch (see storage.ingest); returns its record and whether it is new."""
-        opened = source if isinstance(source, Source) else open_source(Path(source), kind)
+        opened = source if isinstance(source, Source) else open_source(source, kind)
         return ingest(
             self.store,
             opened,
@@ -111,7 +115,7 @@ class Lake:
         See storage.retry. Raises SevenfoldError when nothing is quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
-        whole = open_source(Path(old.source), old.kind)
+        whole = open_source(old.source, old.kind)
         landed = [*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)]
         source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed)
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
@@ -362,8 +366,14 @@ class Lake:
         """The rows of an overlay (index.OVERLAY)."""
         return overlaying.read_overlay(self.store, check_digest(digest, "overlay digest"))
 
-    def sql(self, query: str, dataset: str | None = None) -> pa.Table:
-        """Answer one SELECT over the lake (see storage.query)."""
+    def sql(self, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
+        """Answer one SELECT over the lake; `samples` is the version `ref` of the dataset (see storage.query)."""
         from sevenfold.storage import query as querying
 
-        return querying.run(self.store, query, dataset)
+        return querying.run(self.store, query, dataset, ref)
+
+    def session(self) -> AbstractContextManager[Session]:
+        """Many queries with one database: `with lake.session() as ask: ask.run("select ...")` (see storage.query)."""
+        from sevenfold.storage import query as querying
+
+        return querying.session(self.store)

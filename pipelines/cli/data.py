@@ -43,16 +43,22 @@ def init(
         say(f"{'wrote' if new else 'kept '} {folder / name}")
     say(f"lake  {lake.store.url}, dataset {project.dataset}")
     here = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    say(f"next: {here}sevenfold ingest <a folder of class folders, a zip of them, a CSV, or idx files>")
+    say(f"next: {here}sevenfold ingest <a folder of class folders, a zip, a table, tars or a bucket>")
 
 
 def ingest(
     context: typer.Context,
     source: Annotated[
-        Path | None, typer.Argument(help="A folder of class folders, a zip of them, a CSV with path and label, or idx.")
+        str | None,
+        typer.Argument(
+            help="A folder (or s3://bucket/prefix) of class folders, a zip of them, a CSV, JSONL or Parquet table, "
+            "WebDataset tars, or idx."
+        ),
     ] = None,
     batch: Annotated[str | None, typer.Option(help="The batch's id; else made from the name and the content.")] = None,
-    kind: Annotated[str | None, typer.Option(help="folder, zip, csv or idx; else guessed.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="folder, bucket, zip, csv, jsonl, parquet, webdataset or idx; else guessed.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that decode; else as in sevenfold.toml.")
     ] = None,
@@ -63,7 +69,8 @@ def ingest(
 ) -> None:
     """Land a source as one batch: decode and measure every image once, set the bad ones aside, copy nothing.
 
-    Labels are folder names; top folders called train, val, test or pool are splits. What was guessed is printed.
+    Labels are folder names, or what a table or the tars say; top folders called train, val, test or pool are splits.
+    What was guessed is printed. docs/sources.md lists every kind, and what becomes of hostile or damaged input.
     """
     if (source is None) == (retry_quarantine is None):
         raise SevenfoldError(
@@ -176,6 +183,7 @@ COMMANDS = (
         ingest,
         example(
             "sevenfold ingest photos.zip --batch june",
+            "sevenfold ingest s3://bucket/photos",
             "sevenfold ingest --retry-quarantine june",
         ),
     ),

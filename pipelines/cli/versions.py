@@ -10,14 +10,10 @@ import typer
 from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
 from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.session import Session, session
+from sevenfold.storage.errors import SevenfoldError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sevenfold.storage.records import Version
-
-MOST_TEXT = 72
-"""Characters of a cell: a sha256 fits."""
 
 Ref = Annotated[str, typer.Argument(help="A version (v3), branch, tag, or the start of a content id.")]
 
@@ -110,7 +106,10 @@ def diff(
     names = [at.lake.version(at.dataset, ref).name for ref in (before, after)]
     found = at.lake.diff(at.dataset, before, after)
     if rows is not None:
-        _write(found["rows"], rows, "parquet")
+        import pyarrow.parquet as pq
+
+        rows.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(found["rows"], rows)
     if json:
         print_json({"before": names[0], "after": names[1], **found["counts"]})
         return
@@ -162,58 +161,50 @@ def rollback(
 
 def query(
     context: typer.Context,
-    sql: Annotated[str, typer.Argument(help="One SELECT over the lake's views; `samples` is main's newest version.")],
+    sql: Annotated[str | None, typer.Argument(help="One SELECT over the lake's views.")] = None,
+    as_of: Annotated[
+        str, typer.Option("--as-of", metavar="REF", help="The version that `samples` is: v3, a branch, tag or date.")
+    ] = "main",
+    named: Annotated[str | None, typer.Option("--example", metavar="NAME", help="Ask a named question.")] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="List the named questions.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     json: Json = False,
     parquet: Annotated[Path | None, typer.Option(help="Write the answer to this file.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="Rows of the table to print; 0: all.")] = 100,
 ) -> None:
-    """Ask the lake in SQL (DuckDB, read-only).
+    """Ask the lake in SQL (DuckDB, read-only). `samples` is main's newest version, or the one of --as-of.
 
-    Views: samples, samples_all, aliases, batches, versions, shards, signals, predictions, verdicts, quarantine, queues,
-    runs, steps, models.
+    Views: samples, samples_all, scored, this_version, versions, shards, batches, landed, aliases, quarantine, signals,
+    predictions, verdicts, findings, queues, reviews, overlays, tombstones, runs, steps, models.
     """
-    at = session(context)
-    table = at.lake.sql(sql, at.dataset)
-    if parquet is not None:
-        _write(table, parquet, "parquet")
-        say(f"wrote {table.num_rows:,} rows to {parquet}")
-    elif json:
-        print_json(table.to_pylist())
-    elif csv:
-        _write(table, None, "csv")
-    else:
-        shown = table.slice(0, limit or table.num_rows)
-        numeric = [
-            f.name for f in table.schema if str(f.type).startswith(("int", "uint", "double", "float", "decimal"))
-        ]
-        rows = [[_short(v) for v in r.values()] for r in shown.to_pylist()]
-        print_table(table.column_names, rows, right=numeric)
-        if shown.num_rows < table.num_rows:
-            say(f"{table.num_rows - shown.num_rows:,} more rows: --limit 0")
+    from sevenfold.storage.questions import QUESTIONS, question
 
-
-def _short(value: Any) -> Any:
-    """A cell of the printed table: long text and nested values are cut; --json, --csv and --parquet give them whole."""
-    text = value if isinstance(value, str) else str(value) if isinstance(value, dict | list) else None
-    return value if text is None else text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
-
-
-def _write(table: pa.Table, path: Path | None, form: str) -> None:
-    """The whole table as a Parquet file, or as CSV on stdout."""
-    if form == "parquet" and path is not None:
-        import pyarrow.parquet as pq
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, path)
+    if examples:
+        if json:
+            print_json([{"name": q.name, "question": q.question, "sql": q.sql.strip()} for q in QUESTIONS])
+            return
+        print_table(["name", "question"], [[q.name, q.question] for q in QUESTIONS])
         return
-    import csv
-    import sys
+    if (sql is None) == (named is None):
+        raise SevenfoldError(
+            "there is no query" if sql is None else "there is a query and --example",
+            expected="one of the two: a SELECT, or --example NAME",
+            do="see `sevenfold query --examples`",
+        )
+    from sevenfold.pipelines.cli import answers
+    from sevenfold.storage.query import folder, stream
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(table.column_names)
-    columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
-    writer.writerows(zip(*columns, strict=True))
+    at = session(context)
+    with stream(at.lake.store, sql or question(named or "").sql, at.dataset, as_of) as answer:
+        if parquet is not None:
+            rows = answers.write_parquet(answer, parquet, folder(at.lake.store))
+            say(f"wrote {rows:,} rows to {parquet}")
+        elif json:
+            answers.print_json_rows(answer)
+        elif csv:
+            answers.print_csv(answer)
+        else:
+            answers.show(answer, limit)
 
 
 def _refs(at: Session, version: Version) -> list[str]:
@@ -289,5 +280,13 @@ COMMANDS = (
     ("tag", tag, example("sevenfold tag release-1 v3")),
     ("branch", branch, example("sevenfold branch trial v3")),
     ("rollback", rollback, example("sevenfold rollback v2")),
-    ("query", query, example('sevenfold query "select label, count(*) from samples group by 1 order by 2 desc"')),
+    (
+        "query",
+        query,
+        example(
+            'sevenfold query "select label, count(*) from samples group by 1 order by 2 desc"',
+            "sevenfold query --example class-balance",
+            'sevenfold query "select * from scored where label <> predicted" --as-of 2026-05-01 --parquet it.parquet',
+        ),
+    ),
 )

@@ -29,7 +29,7 @@ from sevenfold.storage import Lake, SevenfoldError, erase, redactions, takedown,
 from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.commit import read_index
 from sevenfold.storage.keys import shard_key
-from sevenfold.storage.query import VIEWS
+from sevenfold.storage.views import VIEWS
 
 SCRIPT = Path(__file__).with_name("one_takedown.py")
 NAME = "somebody-called-alice"
@@ -182,6 +182,23 @@ def test_all_views_work_and_have_one_row_less(full: tuple[Lake, str]) -> None:
     shards = lake.sql("select digest, bytes from shards")
     for digest, size in zip(shards["digest"].to_pylist(), shards["bytes"].to_pylist(), strict=True):
         assert lake.shard_path(digest).stat().st_size == size
+
+
+def test_versions_are_compared_and_edited_as_before(full: tuple[Lake, str], make: SimpleNamespace) -> None:
+    lake, key = full
+    pairs = [("v1", "v2"), ("v2", "v3"), ("v1", "v3")]
+
+    def rows_of_others() -> list[list[dict[str, Any]]]:
+        return [[r for r in lake.diff("d", *p)["rows"].to_pylist() if r["id"] != key] for p in pairs]
+
+    before = rows_of_others()
+    erase_one(lake, key)
+    assert rows_of_others() == before
+    assert not [r for p in pairs for r in lake.diff("d", *p)["rows"].to_pylist() if r["id"] == key]
+    other = lake.samples("d")["id"][5].as_py()
+    after = make.commit(lake, overlays=[make.overlay([other], label="cat"), lake.overlay(lake.reviews("d")[0].overlay)])
+    assert "" not in lake.manifest(after.content_id).classes
+    assert key not in lake.samples("d", after.name)["id"].to_pylist()
 
 
 def test_every_shard_index_and_tar_is_whole(full: tuple[Lake, str]) -> None:
