@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import random
@@ -146,6 +147,11 @@ class BucketStore(Store):
             data = self._get(key)[0]
         files.create(path, data)
         return path
+
+    def forget(self, key: str) -> None:
+        """See Store.forget."""
+        for path in (self.cache / key, *self.cache.glob(f"states/*/{glob.escape(key)}")):
+            path.unlink(missing_ok=True)
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:

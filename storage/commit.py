@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import overlays, versions
+from sevenfold.storage import overlays, redactions, versions
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import BAKED, INDEX, SAMPLES, conform, read_parquet
+from sevenfold.storage.index import BAKED, INDEX, SAMPLES, SLOT, conform, read_parquet
 from sevenfold.storage.keys import batch_key, commits_key, index_key, landing_key
 from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
@@ -71,19 +71,22 @@ def known_ids(store: Store, manifest: Manifest | None) -> Known:
         return Known(pa.array([], pa.string()), pa.array([], pa.string()))
     rows = read_index(store, manifest, ["id", "label"])
     labels = rows["label"]
-    for digest in manifest.overlays:
-        overlay = overlays.read_overlay(store, digest)
+    for digest in redactions.opened(manifest, redactions.current(store)).overlays:
+        overlay = overlays.stored_rows(store, digest)
         place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
         labels = pc.coalesce(pc.take(overlay["label"], place), labels)
     return Known(_flat(rows["id"]), _flat(labels))
 
 
 def read_index(store: Store, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
-    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them."""
-    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED) if f.name in columns]
+    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them.
+
+    `columns` may also name index.SLOT. Samples that were taken down keep their row, without a shard.
+    """
+    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED, SLOT) if f.name in columns]
     schema = pa.schema(fields)
     tables = []
-    for b in manifest.batches:
+    for b in redactions.opened(manifest, redactions.current(store)).batches:
         if b["index"]:
             path = store.local(index_key(b["index"]))
             there = set(pq.read_schema(path).names)
@@ -91,23 +94,31 @@ def read_index(store: Store, manifest: Manifest, columns: list[str] | None = Non
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def effective(store: Store, manifest: Manifest) -> pa.Table:
-    """All index rows of a version after its overlays, excluded ones too (see overlays.effective), in manifest order."""
-    columns = [f.name for f in (*INDEX, *BAKED) if f.name != "components"]
-    return overlays.effective(
-        read_index(store, manifest, columns), [overlays.read_overlay(store, d) for d in manifest.overlays]
-    )
+def effective(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
+    """All index rows of a version after its overlays, excluded ones too (see overlays.effective), in manifest order.
+
+    With `masked`, samples that were taken down name the shard that they lay in.
+    """
+    columns = [f.name for f in (*INDEX, *BAKED, SLOT) if f.name != "components"]
+    redacted = redactions.current(store)
+    edits = [overlays.stored_rows(store, d) for d in redactions.opened(manifest, redacted).overlays]
+    rows = read_index(store, manifest, columns)
+    if masked and redacted:
+        slots = pc.unique(rows["slot"]).drop_null()
+        lay_in = pa.array([redacted.last("shards", s) for s in slots.to_pylist()], pa.string())
+        shards = pc.coalesce(rows["shard"], pc.take(lay_in, pc.index_in(rows["slot"], value_set=slots)))
+        rows = rows.set_column(rows.column_names.index("shard"), "shard", shards)
+    return overlays.effective(rows, edits)
 
 
 def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
     """The version's effective samples (index.SAMPLES) in manifest, shard and offset order.
 
-    With `masked`, samples that were taken down keep their row: an id and a split, everything else null.
+    With `masked`, samples that were taken down keep their row and with it their place in every epoch: id, batch, split,
+    weight, the shard they lay in and, if they had a label, an empty one; everything else is null.
     """
-    table = effective(store, manifest)
-    table = table.filter(pc.invert(table["exclude"]))
-    if not masked:
-        table = table.filter(pc.is_valid(table["shard"]))
+    table = effective(store, manifest, masked=masked)
+    table = table.filter(pc.and_(pc.invert(table["exclude"]), pc.is_valid(table["shard"])))
     return table.select(SAMPLES.names).combine_chunks()
 
 
@@ -194,7 +205,7 @@ def commit(
     edits = [e for e in map(overlays.checked, edits) if e.num_rows]
     if start is not None and versions.head(store, dataset, branch) is None:
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
-    labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
+    labels = sorted({x for e in edits for x in e["label"].to_pylist() if x})  # empty: its sample was taken down
     first: Plan | None = None
     for attempt in range(TRIES):
         todo = plan(store, dataset, branch, labels)

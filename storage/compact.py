@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.storage import tar, versions
+from sevenfold.storage import redactions, tar, versions
 from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
 from sevenfold.storage.commit import effective, publish
 from sevenfold.storage.errors import SevenfoldError
@@ -79,7 +79,8 @@ def _compacted(store: Store, manifest: Manifest, shard_bytes: int, progress: Pro
     stay = pc.and_(pc.is_valid(rows["shard"]), pc.invert(rows["exclude"]))
     groups = list(_groups(rows.filter(stay), manifest.classes, shard_bytes))
     layout = [(split, g.num_rows, _length(g)) for split, g in groups]
-    there = [(s["split"], s["samples"], s["bytes"]) for s in manifest.shards]
+    now = redactions.opened(manifest, redactions.current(store))
+    there = [(s["split"], s["samples"], s["bytes"]) for s in now.shards]
     if len(manifest.batches) <= 1 and not manifest.overlays and layout == there:
         return None
     written, shards = [], []

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.storage import redactions
 from sevenfold.storage.diff import diff
 from sevenfold.storage.index import BAKED, INDEX
 from sevenfold.storage.keys import index_key, overlay_key
@@ -25,6 +26,8 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
     Index files that both versions share cancel out, except for the samples that an overlay names which the versions
     do not share: a new batch or a review costs its own size, not the dataset's.
     """
+    redacted = redactions.current(store)
+    before, after = (redactions.opened(m, redacted) for m in (before, after))
     shared = {b["index"] for b in before.batches} & {b["index"] for b in after.batches}
     common = 0
     while before.overlays[: common + 1] == after.overlays[: common + 1] and common < len(before.overlays):
@@ -36,7 +39,7 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
         if edits and keys:
             edited = f"SELECT id FROM read_parquet({lens.files([overlay_key(d) for d in edits])})"
             # the other columns do not matter here, and reading them for every row would take most of the time
-            chosen, by_name = ["id", "label", "split", "shard"], ""
+            chosen, by_name = ["id", "label", "split", "shard"], ", union_by_name = true" if redacted else ""
             if is_baked(replace(before, batches=tuple(b for b in before.batches if b["index"] in shared))):
                 chosen, by_name = [*chosen, *BAKED.names], ", union_by_name = true"
             others = ", ".join(f"NULL AS {quoted(f.name)}" for f in (*INDEX, *BAKED) if f.name not in chosen)
@@ -68,6 +71,8 @@ def _side(changed: pa.Table, side: str) -> pa.Table:
 def missing_ids(store: Store, manifest: Manifest, ids: pa.ChunkedArray) -> pa.ChunkedArray:
     """Those of `ids` that the version does not store, sorted; an excluded sample is stored."""
     wanted = pc.unique(ids).sort()
+    redacted = redactions.current(store)
+    manifest = redactions.opened(manifest, redacted)
     keys = [index_key(b["index"]) for b in manifest.batches if b["index"]]
     if not keys:
         return pa.chunked_array([wanted])
@@ -75,6 +80,7 @@ def missing_ids(store: Store, manifest: Manifest, ids: pa.ChunkedArray) -> pa.Ch
         lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
         connection.register("wanted", pa.table({"id": wanted}))
         # in this direction DuckDB hashes the few and reads only the pages that may hold one of them
-        sql = f"SELECT id FROM read_parquet({lens.files(keys)}) SEMI JOIN wanted USING (id)"
+        uneven = ", union_by_name = true" if redacted else ""
+        sql = f"SELECT id FROM read_parquet({lens.files(keys)}{uneven}) SEMI JOIN wanted USING (id)"
         there = connection.sql(sql).to_arrow_table()["id"].combine_chunks()
     return pa.chunked_array([wanted.filter(pc.invert(pc.is_in(wanted, value_set=there)))])

@@ -46,6 +46,9 @@ BAKED = pa.schema([("weight", pa.float64()), ("exclude", pa.bool_())])
 A row without a shard has no bytes any more: it was excluded before the compaction, or taken down.
 """
 
+SLOT = pa.field("slot", pa.string())
+"""A further column of an index that a takedown wrote: the shard in which a sample lay that has none any more."""
+
 SAMPLES = pa.schema(
     [f for f in INDEX if f.name not in ("components", "label", "split")]
     + [pa.field("label", pa.string()), pa.field("split", pa.string()), pa.field("weight", pa.float64())]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from sevenfold import __version__
 from sevenfold.storage import commit as committing
-from sevenfold.storage import findings, signals, versions
+from sevenfold.storage import findings, signals, takedown, versions
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
 from sevenfold.storage.canonical import canonical_json, digest_json
@@ -321,9 +321,16 @@ class Lake:
         """Effective samples of a version (index.SAMPLES), overlays applied, in a fixed order."""
         return self.samples_of(self.version(dataset, ref).content_id)
 
-    def samples_of(self, content_id: str) -> pa.Table:
-        """Effective samples of a content id (index.SAMPLES)."""
-        return committing.samples(self.store, self.manifest(content_id))
+    def samples_of(self, content_id: str, *, masked: bool = False) -> pa.Table:
+        """Effective samples of a content id (index.SAMPLES).
+
+        With `masked`, those that were taken down keep an empty row (see storage.commit.samples).
+        """
+        return committing.samples(self.store, self.manifest(content_id), masked=masked)
+
+    def redacted(self, content_id: str) -> tuple[takedown.Takedown, ...]:
+        """The takedowns that took samples out of a content id, oldest first; none for nearly every one."""
+        return takedown.of_manifest(self.store, self.manifest(content_id))
 
     def diff(self, dataset: str, before: str, after: str) -> dict[str, Any]:
         """What changed from one version to another: counts and rows (see storage.diff)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sevenfold.storage import versions
+from sevenfold.storage import redactions, versions
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import INDEX, SAMPLES
 from sevenfold.storage.keys import index_key, overlay_key
@@ -38,10 +38,15 @@ class Lens:
     manifests: dict[str, Manifest] = field(default_factory=dict)
 
     def read(self, content_id: str) -> Manifest:
-        """The manifest of a content id; each is read once."""
+        """The manifest of a content id, each read once, with the digests of the files that stand for it now."""
         if content_id not in self.manifests:
             self.manifests[content_id] = versions.read_manifest(self.store, content_id)
-        return self.manifests[content_id]
+        return redactions.opened(self.manifests[content_id], self.redacted)
+
+    @cached_property
+    def redacted(self) -> redactions.Redactions:
+        """Which files stand for those of samples that were taken down."""
+        return redactions.current(self.store)
 
     @cached_property
     def datasets(self) -> list[str]:
@@ -109,16 +114,22 @@ def version_sql(
     `stored`: a relation of index rows to apply the overlays to, instead of all that the version stores.
     """
     lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
+    manifest = redactions.opened(manifest, lens.redacted)
     indexes = [index_key(b["index"]) for b in manifest.batches if b["index"]]
     if not indexes:
         return empty(SAMPLES)
     columns = ", ".join(f"r.{quoted(f.name)}" for f in INDEX if f.name not in ("components", "label", "split"))
-    baked = is_baked(manifest)  # looking for rows without bytes costs a column: only where there may be some
-    rows = stored or f"read_parquet({lens.files(indexes)}{', union_by_name = true' if baked else ''})"
-    there = "NOT coalesce(r.exclude, false) AND r.shard IS NOT NULL" if baked else "true"
+    baked = is_baked(manifest)
+    uneven = baked or bool(lens.redacted)  # then there are further columns, and rows without bytes
+    rows = stored or f"read_parquet({lens.files(indexes)}{', union_by_name = true' if uneven else ''})"
+    stored_as = ", r.exclude" if baked else ""
+    there = " AND r.shard IS NOT NULL" if uneven else ""
     weight = "coalesce(r.weight, 1.0)" if baked else "1.0::DOUBLE"
     if not manifest.overlays:
-        return f"SELECT {columns}, r.label, r.split, {weight} AS weight FROM {rows} r WHERE {there}"
+        return (
+            f"SELECT {columns}, r.label, r.split, {weight} AS weight FROM {rows} r "
+            f"WHERE NOT coalesce(NULL{stored_as}, false){there}"
+        )
     last = ", ".join(
         f"arg_max({c}, file_index) FILTER ({c} IS NOT NULL) AS {c}" for c in ("exclude", "label", "split", "weight")
     )
@@ -127,7 +138,7 @@ def version_sql(
         f"SELECT {columns}, coalesce(o.label, r.label) AS label, coalesce(o.split, r.split) AS split, "
         f"coalesce(o.weight, {weight}) AS weight FROM {rows} r "
         f"LEFT JOIN (SELECT id, {last} FROM {layers} GROUP BY id) o ON o.id = r.id "
-        f"WHERE {there.replace('(r.exclude', '(o.exclude, r.exclude') if baked else 'NOT coalesce(o.exclude, false)'}"
+        f"WHERE NOT coalesce(o.exclude{stored_as}, false){there}"
     )
 
 

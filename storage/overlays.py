@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.storage import redactions
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import BAKED, OVERLAY, SAMPLES, conform, read_parquet, write_parquet
@@ -52,7 +53,12 @@ def write_overlay(store: Store, table: pa.Table) -> str:
 
 
 def read_overlay(store: Store, digest: str) -> pa.Table:
-    """The overlay's rows, columns of index.OVERLAY."""
+    """The overlay's rows, columns of index.OVERLAY; of samples that were taken down without label and reason."""
+    return stored_rows(store, redactions.current(store).last("overlays", digest))
+
+
+def stored_rows(store: Store, digest: str) -> pa.Table:
+    """The rows in the overlay file of this very digest."""
     return read_parquet(store, overlay_key(digest), OVERLAY)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.storage import redactions
 from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, read_parquet, write_parquet
@@ -90,10 +91,11 @@ def pack(
         packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
     relabelled = _known_again(store, batch, old, old_labels)
     quarantined = landing_quarantined(batch) + changed
+    kept = redactions.current(store).entry(packed)["samples"]  # of the landed; `packed` counts slots
     counts = {
         "inputs": batch.counts["inputs"],
-        "samples": packed["samples"],
-        "aliases": batch.counts["inputs"] - packed["samples"] - relabelled - quarantined,
+        "samples": kept,
+        "aliases": batch.counts["inputs"] - kept - relabelled - quarantined,
         "relabels": relabelled,
         "quarantined": quarantined,
     }
@@ -119,6 +121,7 @@ def landing_quarantined(batch: Batch) -> int:
 
 
 def _all_there(store: Store, packed: Mapping[str, Any]) -> bool:
+    packed = redactions.current(store).entry(packed)
     index = packed["index"]
     return all(store.renew(shard_key(s["digest"])) for s in packed["shards"]) and (
         index is None or store.renew(index_key(index))
@@ -190,12 +193,12 @@ def _known_again(store: Store, batch: Batch, old: pa.Table, known_labels: pa.Arr
     """Known ids: same label (or none) is one more path of it, another label is a proposal for people to decide."""
     key = aliases_key(batch.dataset, batch.batch)
     aliases = read_parquet(store, key, ALIASES)
-    aliases = aliases.filter(pc.not_equal(aliases["reason"], _KNOWN))
+    aliases = aliases.filter(pc.not_equal(aliases["reason"], KNOWN))
     again: list[dict[str, Any]] = []
     proposals: list[dict[str, Any]] = []
     for row, label in zip(old.select(["id", "path", "label"]).to_pylist(), known_labels.to_pylist(), strict=True):
         if row["label"] is None or row["label"] == label:
-            again.append({**row, "reason": _KNOWN})
+            again.append({**row, "reason": KNOWN})
         else:
             rank = len(proposals) + 1
             proposals.append(
@@ -209,7 +212,8 @@ def _known_again(store: Store, batch: Batch, old: pa.Table, known_labels: pa.Arr
     return len(proposals)
 
 
-_KNOWN = "known already"
+KNOWN = "known already"
+"""Why an input is an alias of a sample that a version had before its batch."""
 
 
 def _note_changed(store: Store, batch: Batch, changed: list[dict[str, Any]]) -> None:

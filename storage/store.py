@@ -84,6 +84,10 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def forget(self, key: str) -> None:
+        """Remove this machine's copies of a file, if it keeps any."""
+
+    @abstractmethod
     def writing(self, key: str, *, overwrite: bool = False) -> AbstractContextManager[Draft]:
         """A draft of the file: write to `draft.file`; when the block ends it is synced and published whole.
 
@@ -207,6 +211,9 @@ class LocalStore(Store):
     def local(self, key: str) -> Path:
         """See Store.local."""
         return self.path(key)
+
+    def forget(self, key: str) -> None:
+        """See Store.forget: `local` gives the file itself, so there are none."""
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:

@@ -167,7 +167,7 @@ def _reviews(lens: Lens) -> str:
     return " UNION ALL ".join(
         f"SELECT {text(r.dataset)} AS dataset, {text(r.name)} AS review, {text(r.branch)} AS branch, "
         f"{text(r.committed) if r.committed else 'NULL::VARCHAR'} AS committed, {r.time!r}::DOUBLE AS time, {columns} "
-        f"FROM read_parquet({lens.files([overlay_key(r.overlay)])})"
+        f"FROM read_parquet({lens.files([overlay_key(lens.redacted.last('overlays', r.overlay))])})"
         for r in found
     )
 

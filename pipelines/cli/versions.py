@@ -60,7 +60,7 @@ def log(context: typer.Context, json: Json = False) -> None:
     rows = [
         [
             v.name, v.content_id[:12], ", ".join(f"v{p}" for p in v.parents), date(v.provenance.get("time")),
-            ", ".join(_refs(at, v)), v.message,
+            ", ".join(_refs(at, v)), v.message + (" (redacted)" if at.lake.redacted(v.content_id) else ""),
         ]
         for v in found
     ]  # fmt: skip
@@ -80,6 +80,8 @@ def show(context: typer.Context, ref: Ref = "main", json: Json = False) -> None:
     say(f"  content id  {version.content_id}")
     say(f"  parents     {', '.join(found['parents']) or 'none'}; refs {', '.join(found['refs']) or 'none'}")
     say(f"  made        {date(version.provenance.get('time'))}")
+    for taken in found["redacted"]:
+        say(f"  redacted    {date(taken['time'])}: {taken['reason']} (takedown {taken['takedown'][:12]})", "yellow")
     say(f"  samples     {found['samples']:,} of {found['stored']:,} stored: {_splits(found['splits'])}")
     say(f"  shards      {found['shards']} ({found['bytes']:,} bytes), {found['overlays']} overlays")
     print_table(
@@ -194,12 +196,17 @@ def _version(at: Session, version: Version) -> dict[str, Any]:
         "parents": [f"v{p}" for p in version.parents],
         "message": version.message,
         "refs": _refs(at, version),
+        "redacted": [
+            {"takedown": t.digest, "time": t.time, "reason": t.reason} for t in at.lake.redacted(version.content_id)
+        ],
         "provenance": version.provenance,
     }
 
 
 def _facts(at: Session, version: Version) -> dict[str, Any]:
-    manifest = at.lake.manifest(version.content_id)
+    from sevenfold.storage.redactions import current, opened
+
+    manifest = opened(at.lake.manifest(version.content_id), current(at.lake.store))
     samples = at.lake.samples_of(version.content_id)
     counted = samples.group_by(["label", "split"], use_threads=False).aggregate([([], "count_all")]).to_pylist()
     splits: dict[str, int] = {}

@@ -26,6 +26,7 @@ WANTED = {
     "init", "ingest", "check", "commit", "log", "diff", "show", "tag", "branch", "rollback", "query", "train", "score",
     "mine", "review", "gate", "promote", "report", "demo", "ui", "merge", "compact", "urls", "lineage", "withdraw",
     "verify", "gc",
+    "takedown",
 }  # fmt: skip
 HEAVY = (
     "torch",
