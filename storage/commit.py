@@ -1,16 +1,15 @@
 """Commit: pack the admitted batches that a branch lacks, in id order, add overlays, publish, move the branch.
 
 Optimistic: everything is prepared against the head as it was; only giving the number and moving the branch happens
-under the dataset's lock. When another writer was faster, the commit is made again on top of his, unless the two edit
-the same fields of the same samples.
+under the dataset's lock. When another writer was faster, the commit is made again on top of his, now under the lock,
+unless the two edit the same fields of the same samples.
 """
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 from sevenfold.storage import overlays, versions
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import BAKED, INDEX, SAMPLES, conform, read_parquet
-from sevenfold.storage.keys import batch_key, commits_key, index_key, landing_key
+from sevenfold.storage.keys import commits_key, index_key, landing_key
 from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
@@ -44,9 +43,9 @@ class Plan:
 
 def read_batches(store: Store, dataset: str) -> list[Batch]:
     """All batch records of a dataset, in id order."""
-    names = store.names(f"batches/{check_name(dataset, 'dataset name')}")
-    ids = sorted(n.removesuffix(".json") for n in names if n.endswith(".json"))
-    return [Batch.read(store, batch_key(dataset, b)) for b in ids]
+    folder = f"batches/{check_name(dataset, 'dataset name')}"
+    found = store.read_folder(folder, ".json")
+    return sorted((Batch.parse(d, f"{store.url}/{folder}/{n}") for n, d in found.items()), key=lambda b: b.batch)
 
 
 def plan(store: Store, dataset: str, branch: str, extra_labels: Sequence[str] = ()) -> Plan:
@@ -84,11 +83,9 @@ def read_index(store: Store, manifest: Manifest, columns: list[str] | None = Non
     fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED) if f.name in columns]
     schema = pa.schema(fields)
     tables = []
-    for b in manifest.batches:
-        if b["index"]:
-            path = store.local(index_key(b["index"]))
-            there = set(pq.read_schema(path).names)
-            tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
+    for path in store.together(store.local, [index_key(b["index"]) for b in manifest.batches if b["index"]]):
+        there = set(pq.read_schema(path).names)
+        tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
@@ -98,7 +95,7 @@ def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Tab
     With `masked`, samples that were taken down keep their row: an id and a split, everything else null.
     """
     columns = [f.name for f in (*INDEX, *BAKED) if f.name != "components"]
-    edits = [overlays.read_overlay(store, d) for d in manifest.overlays]
+    edits = store.together(lambda d: overlays.read_overlay(store, d), manifest.overlays)
     table = overlays.apply(read_index(store, manifest, columns), edits)
     if not masked:
         table = table.filter(pc.is_valid(table["shard"]))
@@ -115,6 +112,8 @@ def pack_pending(
     progress: Progress | None = None,
 ) -> list[Batch]:
     """Pack the plan's batches in id order, each against the head and the batches before it; stop after `only`."""
+    if not todo.pending:
+        return []
     known = known_ids(store, todo.manifest)
     numbers = {c: i for i, c in enumerate(todo.classes)}
     packed = []
@@ -187,28 +186,52 @@ def commit(
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
     labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
     first: Plan | None = None
+    edited = Edits(tuple(edits))
     for attempt in range(TRIES):
-        todo = plan(store, dataset, branch, labels)
-        if first is None:
-            first = todo
-        elif edits:
-            _refuse_conflicts(store, branch, first, todo, edits)
-        manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress)
-        if todo.manifest is not None and todo.head is not None and manifest.content_id == todo.manifest.content_id:
-            return todo.head, False
-        parents = (todo.head.number,) if todo.head else ()
-        wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
-        published = publish(store, wanted, branch, manifest)
-        if published is not None:
-            return published
-        time.sleep(random.random() * 0.05 * (attempt + 1))
+        with store.locked(commits_key(dataset)) if attempt else nullcontext():  # the second try is not overtaken again
+            todo = plan(store, dataset, branch, labels)
+            if first is None:
+                first = todo
+            elif edits:
+                _refuse_conflicts(store, branch, first, todo, edited)
+            manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+            if todo.manifest is not None and todo.head is not None and manifest.content_id == todo.manifest.content_id:
+                return todo.head, False
+            parents = (todo.head.number,) if todo.head else ()
+            wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
+            published = publish(store, wanted, branch, manifest)
+            if published is not None:
+                return published
     raise SevenfoldError(
         f"other writers moved the branch {branch} {TRIES} times meanwhile", where=dataset, do="commit again"
     )
 
 
-TRIES = 100
-"""How often a commit is made again because another writer was faster."""
+TRIES = 20
+"""How often a commit is made again because another writer was faster; beyond twice only when locks are taken over."""
+
+
+@dataclass(frozen=True)
+class Edits:
+    """The overlays to commit, and what was read for them, so that another try reads only what is new."""
+
+    tables: tuple[pa.Table, ...]
+    present: dict[str, pa.Array] = field(default_factory=dict)
+    """Digest of an index -> which of the ids that the tables name it holds."""
+    others: dict[str, pa.Table] = field(default_factory=dict)
+    """Digest -> an overlay that another writer committed meanwhile."""
+
+    def missing(self, store: Store, manifest: Manifest) -> pa.Array:
+        """The ids that the overlays name and the version does not hold."""
+        named = pc.unique(_flat(pa.chunked_array([c for t in self.tables for c in t["id"].chunks], pa.string())))
+        for entry in manifest.batches:
+            digest = entry["index"]
+            if digest and digest not in self.present:
+                ids = _flat(read_parquet(store, index_key(digest), columns=["id"])["id"])
+                self.present[digest] = named.filter(pc.is_in(named, value_set=ids))
+        found = [self.present[b["index"]] for b in manifest.batches if b["index"]]
+        there = pa.concat_arrays([pa.array([], pa.string()), *found])
+        return named.filter(pc.invert(pc.is_in(named, value_set=there)))
 
 
 def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> tuple[Version, bool] | None:
@@ -227,7 +250,7 @@ def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> t
 
 
 def _prepare(
-    store: Store, dataset: str, todo: Plan, edits: Sequence[pa.Table], shard_bytes: int, progress: Progress | None
+    store: Store, dataset: str, todo: Plan, edits: Edits, shard_bytes: int, progress: Progress | None
 ) -> Manifest:
     """Pack what the plan adds; the manifest of the version to be, not yet written."""
     if todo.head is None and not todo.pending:
@@ -253,30 +276,31 @@ def _prepare(
         overlays=before.overlays if before else (),
         schema=SCHEMA,
     )
-    if not edits:
+    if not edits.tables:
         return manifest
-    stored = _flat(read_index(store, manifest, ["id"])["id"])
-    for edit in edits:
-        missing = edit["id"].filter(pc.is_null(pc.index_in(edit["id"], value_set=stored)))
-        if len(missing):
-            raise SevenfoldError(
-                f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
-                expected=f"ids among the {len(stored)} stored samples of {dataset}",
-                do="drop these rows, or commit the batch that holds them first",
-            )
-    digests = tuple(overlays.write_overlay(store, e) for e in edits)
+    missing = edits.missing(store, manifest)
+    if len(missing):
+        raise SevenfoldError(
+            f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
+            expected=f"ids among the {manifest.stored} stored samples of {dataset}",
+            do="drop these rows, or commit the batch that holds them first",
+        )
+    digests = tuple(overlays.write_overlay(store, e) for e in edits.tables)
     if manifest.overlays[-len(digests) :] == digests:
         digests = ()  # a retry: saying the last words again changes nothing
     return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
 
 
-def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:
+def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Edits) -> None:
     """Raise SevenfoldError when what others committed since `first` edits the same fields of the same samples."""
     before = first.manifest.overlays if first.manifest else ()
     since = (
         now.manifest.overlays[len(before) :] if now.manifest and now.manifest.overlays[: len(before)] == before else ()
     )
-    clash = overlays.conflicts([overlays.read_overlay(store, d) for d in since], edits)
+    for digest in since:
+        if digest not in edits.others:
+            edits.others[digest] = overlays.read_overlay(store, digest)
+    clash = overlays.conflicts([edits.others[d] for d in since], edits.tables)
     if clash.num_rows:
         row = clash.slice(0, 1).to_pylist()[0]
         raise SevenfoldError(
