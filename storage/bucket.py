@@ -48,7 +48,6 @@ class BucketStore(Store):
         bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
         self._objects = Objects(bucket, self.url, timeout)
-        self._there = False
         base = Path(os.environ.get("SEVENFOLD_CACHE") or Path.home() / ".cache" / "sevenfold")
         self.cache = base / digest_bytes(self.url.encode())[:16]
 
@@ -64,9 +63,6 @@ class BucketStore(Store):
         try:
             return self._entry(self._objects.head(self._prefix + key))
         except FileNotFoundError:
-            if not self._there:  # the answer to HEAD has no body, which would tell that there is no bucket at all
-                self._objects.children(f"{self._prefix}.nothing")
-                self._there = True
             return None
 
     def entries(self, prefix: str, *, hidden: bool = False) -> list[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import re
 import time
@@ -13,11 +14,14 @@ from typing import Any
 
 from sevenfold.storage.errors import SevenfoldError
 
-PAUSES = (0.1, 0.3, 1.0, 3.0)
-"""Seconds between tries of a conditional put (times 0.5 to 1.5)."""
+PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds between tries of a conditional put (times 0.5 to 1.5), for two timeouts at most."""
 
 LARGE = 1 << 20
 """Bytes from which an upload is given ten times as long."""
+
+_CLIENT = ("allow_http", "allow_invalid_certificates", "proxy_url")
+"""Settings of the HTTP client that the AWS_... environment may hold."""
 
 
 class Objects:
@@ -44,28 +48,26 @@ class Objects:
         if not bucket:
             raise SevenfoldError("this names no bucket", where=url, expected="s3://bucket/prefix")
         self.bucket, self.url = bucket, url
+        self._there = False
+        self._patience = 2 * timeout
         self._obstore, self._errors = obstore, exceptions
         self._missing = (FileNotFoundError, exceptions.NotFoundError)
         self._refused = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
         short, long = timedelta(seconds=timeout), timedelta(seconds=10 * timeout)
-        connect = timedelta(seconds=min(10.0, timeout))
-        retries = {"max_retries": 8, "retry_timeout": 2 * short}
-        self._many: Any = S3Store(
-            bucket,
-            retry_config=retries,
-            client_options={"timeout": long, "read_timeout": short, "connect_timeout": connect},
-        )
-        self._large: Any = S3Store(
-            bucket, retry_config=retries, client_options={"timeout": long, "connect_timeout": connect}
-        )
-        self._once: dict[bool, Any] = {
-            large: S3Store(
-                bucket,
-                retry_config={"max_retries": 0},
-                client_options={"timeout": long if large else short, "connect_timeout": connect},
-            )
-            for large in (False, True)
-        }
+        said = {
+            name: os.environ.get(f"AWS_{name.upper()}") for name in _CLIENT
+        }  # obstore asks for no others if given any
+        options: dict[str, Any] = {name: value for name, value in said.items() if value}
+        self._plain = "allow_http" not in options
+        options["connect_timeout"] = timedelta(seconds=min(10.0, timeout))
+
+        def store(retries: dict[str, Any], **limits: timedelta) -> Any:
+            return S3Store(bucket, retry_config=retries, client_options={**options, **limits})
+
+        again, never = {"max_retries": 8, "retry_timeout": 2 * short}, {"max_retries": 0}
+        self._many = store(again, timeout=long, read_timeout=short)
+        self._large = store(again, timeout=long)
+        self._once = {True: store(never, timeout=long), False: store(never, timeout=short)}
 
     def get(self, name: str) -> tuple[bytes, str]:
         """(bytes, ETag)."""
@@ -87,9 +89,14 @@ class Objects:
 
     def head(self, name: str) -> dict[str, Any]:
         """Metadata: path, size, e_tag, last_modified."""
-        with self._asking(name):
-            meta: dict[str, Any] = self._obstore.head(self._many, name)
-            return meta
+        try:
+            with self._asking(name):
+                meta: dict[str, Any] = self._obstore.head(self._many, name)
+                return meta
+        except FileNotFoundError:
+            if not self._there:  # this answer has no body, which would tell that the bucket itself is absent
+                self.children(f"{name}/.nothing")
+            raise
 
     def list(self, folder: str) -> list[dict[str, Any]]:
         """Metadata of every object below a folder ("": of all)."""
@@ -100,6 +107,7 @@ class Objects:
         """Directly in a folder: the folders' full names, and the metadata of the objects."""
         with self._asking(folder):
             found = self._obstore.list_with_delimiter(self._many, folder or None)
+            self._there = True
             return list(found["common_prefixes"]), list(found["objects"])
 
     def delete(self, name: str) -> None:
@@ -126,7 +134,7 @@ class Objects:
         When an answer was lost, "it exists" may mean that our own try arrived: the object itself tells.
         """
         store = self._once[len(data) >= LARGE]
-        unsure = False
+        unsure, until = False, time.monotonic() + self._patience
         for pause in (*PAUSES, None):
             error: Exception = OSError(errno.EAGAIN, "the object comes and goes", f"s3://{self.bucket}/{name}")
             try:
@@ -146,7 +154,7 @@ class Objects:
                 if not isinstance(error, OSError) or error.errno in (errno.EACCES, errno.ENOTSUP):
                     raise error from None
                 unsure = True
-            if pause is None:
+            if pause is None or time.monotonic() + pause > until:
                 raise error
             time.sleep(pause * (0.5 + random.random()))
         raise AssertionError("the last try returns or raises")
@@ -185,6 +193,10 @@ class Objects:
                 "there are no credentials for this bucket",
                 where=self.url,
                 do="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_REGION, AWS_ENDPOINT_URL)",
+            )
+        if "builder error" in text and self._plain:
+            return SevenfoldError(
+                "the endpoint has no TLS (http://)", where=self.url, do="set AWS_ALLOW_HTTP=true if that is meant"
             )
         if isinstance(error, self._errors.PermissionDeniedError | self._errors.UnauthenticatedError):
             return PermissionError(errno.EACCES, f"access denied: {said(text)}", where)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
-from collections.abc import Callable, Mapping
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,3 +108,76 @@ def filled(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> Callable[..., L
         return lake
 
     return fill
+
+
+def beside(name: str) -> ModuleType:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"storage_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def proxying() -> ModuleType:
+    """The module proxy.py."""
+    return beside("proxy")
+
+
+@pytest.fixture(scope="session")
+def rounds() -> ModuleType:
+    """The module one_round.py."""
+    return beside("one_round")
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory, proxying: ModuleType) -> Iterator[SimpleNamespace]:
+    """An S3 server of its own process: `endpoint`, `client` (boto3) and `new()`, which makes a bucket."""
+    for module in ("moto.server", "boto3", "obstore"):
+        pytest.importorskip(module, reason="a bucket for tests needs moto[server], boto3 and obstore")
+    import boto3
+
+    port = proxying.free_port()
+    with open(tmp_path_factory.mktemp("moto") / "log", "wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
+        )
+    try:
+        proxying.wait_until_open(port, 60)
+        endpoint = f"http://127.0.0.1:{port}"
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+        )
+        counter = itertools.count()
+
+        def new() -> str:
+            name = f"lakes-{next(counter)}"
+            client.create_bucket(Bucket=name)
+            return name
+
+        yield SimpleNamespace(endpoint=endpoint, client=client, new=new)
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def bucket(s3: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The URL of a lake to be, in an empty bucket; the environment names the server and the credentials."""
+    values = {
+        "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true",
+        "AWS_ENDPOINT_URL": s3.endpoint, "SEVENFOLD_CACHE": str(tmp_path / "cache"),
+    }  # fmt: skip
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{s3.new()}/lake"
+
+
+@pytest.fixture
+def proxy(bucket: str, s3: SimpleNamespace, proxying: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A proxy (see proxy.py) in front of the bucket's server, which stores opened from here on talk to."""
+    between = proxying.Proxy(s3.endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", between.url)
+    yield between
+    between.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pyarrow as pa
 
 from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage.store import open_store
 
 
 def round_(root: str, source: str) -> None:
@@ -59,5 +61,26 @@ def lands(root: str, who: str, source: str) -> None:
     print(json.dumps({"who": who}), flush=True)
 
 
+def store_(url: str, what: str, who: str = "") -> None:
+    """Do one thing to a store."""
+    store = open_store(url)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    if what == "create":
+        print(store.create("race", who.encode()), flush=True)
+    elif what == "swap":
+        print(store.swap("there", b"0", who.encode()), flush=True)
+    elif what == "local":
+        print(len(store.local(who).read_bytes()), flush=True)
+    elif what == "count":
+        for _ in range(5):
+            with store.locked("count"):
+                store.replace("count", b"%d" % (int(store.read("count")) + 1))
+    else:
+        with store.locked("held"):
+            print("held", flush=True)
+            time.sleep(60)
+
+
 if __name__ == "__main__":
-    {"round": round_, "commits": commits, "lands": lands}[sys.argv[1]](*sys.argv[2:])
+    {"round": round_, "commits": commits, "lands": lands, "store": store_}[sys.argv[1]](*sys.argv[2:])
