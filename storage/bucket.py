@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_bytes
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.objects import Objects
+from sevenfold.storage.objects import LARGE, Objects
 from sevenfold.storage.store import CHANGES, Draft, Entry, Item, Result, Store
 
 _NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/)?([0-9a-f]{64})\.([a-z]+)")
@@ -195,7 +195,8 @@ class BucketStore(Store):
             self.replace(draft.key, data)
             draft.made = True
         else:
-            draft.made = not self.exists(draft.key) and self.create(draft.key, data)
+            known = len(data) >= LARGE and self.exists(draft.key)  # asked first where sending it in vain costs more
+            draft.made = not known and self.create(draft.key, data)
 
     @contextmanager
     def _lock(self, key: str) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Commit: pack the admitted batches that a branch lacks, in id order, add overlays, publish, move the branch.
 
-Optimistic: everything is prepared against the head as it was; only giving the number and moving the branch happens
-under the dataset's lock. When another writer was faster, the commit is made again on top of his, now under the lock,
-unless the two edit the same fields of the same samples.
+Optimistic: everything is prepared against the head as it was; giving the number and moving the branch happen under the
+dataset's lock. When another writer was faster, the commit is made again there, on top of his, unless the two edit the
+same fields of the same samples.
 """
 
 from __future__ import annotations
@@ -185,30 +185,32 @@ def commit(
     if start is not None and versions.head(store, dataset, branch) is None:
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
     labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
-    first: Plan | None = None
     edited = Edits(tuple(edits))
-    for attempt in range(TRIES):
-        with store.locked(commits_key(dataset)) if attempt else nullcontext():  # the second try is not overtaken again
-            todo = plan(store, dataset, branch, labels)
-            if first is None:
-                first = todo
-            elif edits:
-                _refuse_conflicts(store, branch, first, todo, edited)
-            manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
-            if todo.manifest is not None and todo.head is not None and manifest.content_id == todo.manifest.content_id:
+    first = todo = plan(store, dataset, branch, labels)
+    manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+    with nullcontext() if _adds_nothing(todo, manifest) else store.locked(commits_key(dataset)):
+        for _ in range(TRIES):
+            if todo.head is not None and _adds_nothing(todo, manifest):
                 return todo.head, False
             parents = (todo.head.number,) if todo.head else ()
             wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
             published = publish(store, wanted, branch, manifest)
             if published is not None:
                 return published
+            todo = plan(store, dataset, branch, labels)
+            _refuse_conflicts(store, branch, first, todo, edited)
+            manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
     raise SevenfoldError(
         f"other writers moved the branch {branch} {TRIES} times meanwhile", where=dataset, do="commit again"
     )
 
 
+def _adds_nothing(todo: Plan, manifest: Manifest) -> bool:
+    return todo.manifest is not None and manifest.content_id == todo.manifest.content_id
+
+
 TRIES = 20
-"""How often a commit is made again because another writer was faster; beyond twice only when locks are taken over."""
+"""How often a commit is made again because another writer was faster: more than once only if he had no lock."""
 
 
 @dataclass(frozen=True)
@@ -240,10 +242,10 @@ def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> t
     Returns the version and whether this call made it; None when the branch is no longer at that parent.
     """
     expected = wanted.parents[0] if wanted.parents else None
-    fresh = versions.write_manifest(store, manifest)
     with store.locked(commits_key(wanted.dataset)):  # so that a loser leaves no version that no branch holds
         if versions.head(store, wanted.dataset, branch) != expected:
             return None
+        fresh = versions.write_manifest(store, manifest)
         version, made = versions.append(store, wanted, fresh=fresh)
         versions.move_branch(store, wanted.dataset, branch, expected, version.number)
     return version, made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -29,7 +30,7 @@ def commits(root: str, who: str, ids: str) -> None:
     sys.stdin.readline()
     made, retries = [], 0
     for n, key in enumerate(json.loads(ids)):
-        table = pa.table({"id": [key], "label": ["cat"], "reviewer": [who], "reason": [f"{who} {n}"]})
+        table = pa.table({"id": [key], "label": ["owl"], "reviewer": [who], "reason": [f"{who} {n}"]})
         while True:
             try:
                 version, new = lake.commit("d", message=f"{who} {n}", overlays=[table], provenance={"who": who})
@@ -61,6 +62,43 @@ def lands(root: str, who: str, source: str) -> None:
     print(json.dumps({"who": who}), flush=True)
 
 
+def steps(source: str) -> list[tuple[str, Callable[[Lake], str]]]:
+    """What a lake goes through, command by command: each returns an id and may be tried again after a crash."""
+
+    def landing(name: str) -> list[tuple[str, Callable[[Lake], str]]]:
+        return [
+            (f"ingest {name}", lambda lake: lake.ingest(f"{source}/{name}", "d", name)[0].digest),
+            (f"admit {name}", lambda lake: lake.set_status("d", name, "admitted").batch),
+        ]
+
+    def ids(lake: Lake) -> list[str]:
+        return sorted(lake.samples("d", "v1")["id"].to_pylist())
+
+    def edit(lake: Lake) -> str:
+        chosen = ids(lake)[:5]
+        table = pa.table({"id": chosen, "label": ["owl"] * 5, "reviewer": ["me"] * 5, "reason": ["seen"] * 5})
+        return lake.commit("d", message="second", overlays=[table])[0].content_id
+
+    found = [
+        *landing("one"),
+        ("commit", lambda lake: lake.commit("d", message="first")[0].content_id),
+        *landing("two"),
+        ("commit with an overlay", edit),
+        ("tag", lambda lake: lake.tag("d", "release").content_id),
+    ]
+    if hasattr(Lake, "compact"):
+        found.append(("compact", lambda lake: lake.compact("d")[0].content_id))
+    return found
+
+
+def walk(root: str, source: str, done: str) -> None:
+    """Take the steps from number `done` on; each is acknowledged by a line once it is done."""
+    lake, todo = Lake.open(root), steps(source)[int(done) :]
+    print("ready", flush=True)
+    for name, act in todo:
+        print(json.dumps([name, act(lake)]), flush=True)
+
+
 def store_(url: str, what: str, who: str = "") -> None:
     """Do one thing to a store."""
     store = open_store(url)
@@ -83,4 +121,4 @@ def store_(url: str, what: str, who: str = "") -> None:
 
 
 if __name__ == "__main__":
-    {"round": round_, "commits": commits, "lands": lands, "store": store_}[sys.argv[1]](*sys.argv[2:])
+    {"round": round_, "commits": commits, "lands": lands, "store": store_, "walk": walk}[sys.argv[1]](*sys.argv[2:])
