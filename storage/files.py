@@ -58,14 +58,14 @@ def create(path: Path, data: bytes) -> bool:
     if path.exists():
         return False
     temporary = temporary_beside(path)
-    _write_synced(temporary, data)
+    _write_synced(temporary, data, path)
     return publish(temporary, path)
 
 
 def replace(path: Path, data: bytes) -> None:
     """Write or overwrite `path` atomically: readers see the old bytes or the new, never a mixture."""
     temporary = temporary_beside(path)
-    _write_synced(temporary, data)
+    _write_synced(temporary, data, path)
     overwrite(temporary, path)
 
 
@@ -112,18 +112,26 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def writing(temporary: Path) -> Iterator[BinaryIO]:
-    """A temporary file to write, synced at the end; one that cannot be finished (a full disk) is removed."""
+def writing(temporary: Path, final: Path | None = None) -> Iterator[BinaryIO]:
+    """A temporary file to write, synced at the end; one that cannot be finished (a full disk) is removed.
+
+    An OSError that names no file names `final`, what the file was to become.
+    """
     try:
         with open(temporary, "xb") as f:
             yield f
             f.flush()
             os.fsync(f.fileno())
+    except OSError as e:
+        temporary.unlink(missing_ok=True)
+        if e.filename is None and e.errno is not None:
+            e.filename = str(final or temporary)
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    with writing(path) as f:
+def _write_synced(temporary: Path, data: bytes, final: Path) -> None:
+    with writing(temporary, final) as f:
         f.write(data)

@@ -254,7 +254,7 @@ class LocalStore(Store):
         """See Store.writing."""
         self._ready()
         temporary = files.temporary_beside(self.path(key))
-        with files.writing(temporary) as f:
+        with files.writing(temporary, self.path(key)) as f:
             draft = Draft(f, key)
             yield draft
         path = self.path(draft.key)

@@ -1,4 +1,4 @@
-"""A process for tests to kill or to race: `one_round.py round|commits ...` (see the bottom)."""
+"""A process for tests to kill or to race: `one_round.py commits|lands|store|walk ...` (see the bottom)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,6 @@ import pyarrow as pa
 
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.store import open_store
-
-
-def round_(root: str, source: str) -> None:
-    """Land, shard and commit one source; says `ready` once everything is imported."""
-    lake = Lake.open(root)
-    print("ready", flush=True)
-    lake.ingest(source, "d", "b")
-    lake.set_status("d", "b", "admitted")
-    lake.pack("d", "b")
-    print(lake.commit("d", message="round")[0].content_id, flush=True)
 
 
 def commits(root: str, who: str, ids: str) -> None:
@@ -83,6 +73,7 @@ def steps(source: str) -> list[tuple[str, Callable[[Lake], str]]]:
         *landing("one"),
         ("commit", lambda lake: lake.commit("d", message="first")[0].content_id),
         *landing("two"),
+        ("pack two", lambda lake: lake.pack("d", "two").batch),
         ("commit with an overlay", edit),
         ("tag", lambda lake: lake.tag("d", "release").content_id),
     ]
@@ -121,4 +112,4 @@ def store_(url: str, what: str, who: str = "") -> None:
 
 
 if __name__ == "__main__":
-    {"round": round_, "commits": commits, "lands": lands, "store": store_, "walk": walk}[sys.argv[1]](*sys.argv[2:])
+    {"commits": commits, "lands": lands, "store": store_, "walk": walk}[sys.argv[1]](*sys.argv[2:])
