@@ -67,7 +67,7 @@ class BucketStore(Store):
 
     def entries(self, prefix: str, *, hidden: bool = False) -> list[Entry]:
         """See Store.entries."""
-        found = self._objects.list(f"{self._prefix}{prefix}".rstrip("/"))
+        found = self._objects.below(f"{self._prefix}{prefix}".rstrip("/"))
         seen = [self._entry(m) for m in found if m["path"].startswith(self._prefix)]
         return sorted((e for e in seen if hidden or not _is_hidden(e.key)), key=lambda e: e.key)
 

@@ -50,19 +50,20 @@ class Objects:
         self.bucket, self.url = bucket, url
         self._there = False
         self._patience = 2 * timeout
-        self._obstore, self._errors = obstore, exceptions
+        library: Any = obstore
+        self._obstore, self._errors = library, exceptions
         self._missing = (FileNotFoundError, exceptions.NotFoundError)
         self._refused = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
         short, long = timedelta(seconds=timeout), timedelta(seconds=10 * timeout)
-        said = {
-            name: os.environ.get(f"AWS_{name.upper()}") for name in _CLIENT
-        }  # obstore asks for no others if given any
-        options: dict[str, Any] = {name: value for name, value in said.items() if value}
+        options: dict[str, Any] = {"connect_timeout": timedelta(seconds=min(10.0, timeout))}
+        for name in _CLIENT:  # obstore looks for none of them itself once it is given any option
+            if os.environ.get(f"AWS_{name.upper()}"):
+                options[name] = os.environ[f"AWS_{name.upper()}"]
         self._plain = "allow_http" not in options
-        options["connect_timeout"] = timedelta(seconds=min(10.0, timeout))
 
-        def store(retries: dict[str, Any], **limits: timedelta) -> Any:
-            return S3Store(bucket, retry_config=retries, client_options={**options, **limits})
+        def store(retries: Any, **limits: timedelta) -> Any:
+            client: Any = {**options, **limits}
+            return S3Store(bucket, retry_config=retries, client_options=client)
 
         again, never = {"max_retries": 8, "retry_timeout": 2 * short}, {"max_retries": 0}
         self._many = store(again, timeout=long, read_timeout=short)
@@ -98,7 +99,7 @@ class Objects:
                 self.children(f"{name}/.nothing")
             raise
 
-    def list(self, folder: str) -> list[dict[str, Any]]:
+    def below(self, folder: str) -> list[dict[str, Any]]:
         """Metadata of every object below a folder ("": of all)."""
         with self._asking(folder):
             return [meta for chunk in self._obstore.list(self._many, folder or None) for meta in chunk]

@@ -19,7 +19,8 @@ from typing import BinaryIO, TypeVar
 from sevenfold.storage import files
 from sevenfold.storage.errors import SevenfoldError
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 CHANGES = 64
 """How often a read-modify-write is tried again when others change the same record."""

@@ -1,4 +1,4 @@
-"""Invariant 2: a crash before any publication leaves a whole lake, and a re-run gives the same id (kill -9: test_faults)."""
+"""Invariant 2: a crash before any publication leaves a whole lake, and a re-run gives the same id; see test_faults."""
 
 from __future__ import annotations
 
