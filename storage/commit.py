@@ -1,16 +1,15 @@
 """Commit: pack the admitted batches that a branch lacks, in id order, add overlays, publish, move the branch.
 
-Optimistic: everything is prepared against the head as it was; only giving the number and moving the branch happens
-under the dataset's lock. When another writer was faster, the commit is made again on top of his, unless the two edit
-the same fields of the same samples.
+Optimistic: everything is prepared against the head as it was; giving the number and moving the branch happen under the
+dataset's lock. When another writer was faster, the commit is made again there, on top of his, unless the two edit the
+same fields of the same samples.
 """
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from sevenfold.storage import overlays, redactions, versions
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import BAKED, INDEX, SAMPLES, SLOT, conform, read_parquet
-from sevenfold.storage.keys import batch_key, commits_key, index_key, landing_key
+from sevenfold.storage.keys import commits_key, index_key, landing_key
 from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
@@ -43,9 +42,9 @@ class Plan:
 
 def read_batches(store: Store, dataset: str) -> list[Batch]:
     """All batch records of a dataset, in id order."""
-    names = store.names(f"batches/{check_name(dataset, 'dataset name')}")
-    ids = sorted(n.removesuffix(".json") for n in names if n.endswith(".json"))
-    return [Batch.read(store, batch_key(dataset, b)) for b in ids]
+    folder = f"batches/{check_name(dataset, 'dataset name')}"
+    found = store.read_folder(folder, ".json")
+    return sorted((Batch.parse(d, f"{store.url}/{folder}/{n}") for n, d in found.items()), key=lambda b: b.batch)
 
 
 def plan(store: Store, dataset: str, branch: str, extra_labels: Sequence[str] = ()) -> Plan:
@@ -86,11 +85,10 @@ def read_index(store: Store, manifest: Manifest, columns: list[str] | None = Non
     fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED, SLOT) if f.name in columns]
     schema = pa.schema(fields)
     tables = []
-    for b in redactions.opened(manifest, redactions.current(store)).batches:
-        if b["index"]:
-            path = store.local(index_key(b["index"]))
-            there = set(pq.read_schema(path).names)
-            tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
+    entries = redactions.opened(manifest, redactions.current(store)).batches
+    for path in store.together(store.local, [index_key(b["index"]) for b in entries if b["index"]]):
+        there = set(pq.read_schema(path).names)
+        tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
@@ -206,29 +204,59 @@ def commit(
     if start is not None and versions.head(store, dataset, branch) is None:
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
     labels = sorted({x for e in edits for x in e["label"].to_pylist() if x})  # empty: its sample was taken down
-    first: Plan | None = None
-    for attempt in range(TRIES):
-        todo = plan(store, dataset, branch, labels)
-        if first is None:
-            first = todo
-        elif edits:
-            _refuse_conflicts(store, branch, first, todo, edits)
-        manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress)
-        if todo.manifest is not None and todo.head is not None and manifest.content_id == todo.manifest.content_id:
-            return todo.head, False
-        parents = (todo.head.number,) if todo.head else ()
-        wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
-        published = publish(store, wanted, branch, manifest)
-        if published is not None:
-            return published
-        time.sleep(random.random() * 0.05 * (attempt + 1))
+    edited = Edits(tuple(edits))
+    first = todo = plan(store, dataset, branch, labels)
+    manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+    with nullcontext() if _adds_nothing(todo, manifest) else store.locked(commits_key(dataset)):
+        for _ in range(TRIES):
+            if todo.head is not None and _adds_nothing(todo, manifest):
+                return todo.head, False
+            parents = (todo.head.number,) if todo.head else ()
+            wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
+            published = publish(store, wanted, branch, manifest)
+            if published is not None:
+                return published
+            todo = plan(store, dataset, branch, labels)
+            _refuse_conflicts(store, branch, first, todo, edited)
+            manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
     raise SevenfoldError(
         f"other writers moved the branch {branch} {TRIES} times meanwhile", where=dataset, do="commit again"
     )
 
 
-TRIES = 100
-"""How often a commit is made again because another writer was faster."""
+def _adds_nothing(todo: Plan, manifest: Manifest) -> bool:
+    return todo.manifest is not None and manifest.content_id == todo.manifest.content_id
+
+
+TRIES = 20
+"""How often a commit is made again because another writer was faster: more than once only if he had no lock."""
+
+
+@dataclass(frozen=True)
+class Edits:
+    """The overlays to commit, and what was read for them, so that another try reads only what is new."""
+
+    tables: tuple[pa.Table, ...]
+    missed: dict[tuple[str | None, ...], pa.ChunkedArray] = field(default_factory=dict)
+    """Digests of a version's indexes -> the ids that the tables name and none of them holds."""
+    others: dict[str, pa.Table] = field(default_factory=dict)
+    """Digest -> an overlay that another writer committed meanwhile."""
+
+    def missing(self, store: Store, manifest: Manifest) -> pa.ChunkedArray:
+        """The ids that the overlays name and the version does not hold."""
+        from sevenfold.storage.compare import missing_ids
+
+        key = tuple(b["index"] for b in manifest.batches)
+        if key not in self.missed:
+            ids = pa.chunked_array([c for t in self.tables for c in t["id"].chunks], pa.string())
+            self.missed[key] = missing_ids(store, manifest, ids)
+        return self.missed[key]
+
+    def read(self, store: Store, digest: str) -> pa.Table:
+        """An overlay of another writer."""
+        if digest not in self.others:
+            self.others[digest] = overlays.read_overlay(store, digest)
+        return self.others[digest]
 
 
 def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> tuple[Version, bool] | None:
@@ -237,17 +265,17 @@ def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> t
     Returns the version and whether this call made it; None when the branch is no longer at that parent.
     """
     expected = wanted.parents[0] if wanted.parents else None
-    fresh = versions.write_manifest(store, manifest)
     with store.locked(commits_key(wanted.dataset)):  # so that a loser leaves no version that no branch holds
         if versions.head(store, wanted.dataset, branch) != expected:
             return None
+        fresh = versions.write_manifest(store, manifest)
         version, made = versions.append(store, wanted, fresh=fresh)
         versions.move_branch(store, wanted.dataset, branch, expected, version.number)
     return version, made
 
 
 def _prepare(
-    store: Store, dataset: str, todo: Plan, edits: Sequence[pa.Table], shard_bytes: int, progress: Progress | None
+    store: Store, dataset: str, todo: Plan, edits: Edits, shard_bytes: int, progress: Progress | None
 ) -> Manifest:
     """Pack what the plan adds; the manifest of the version to be, not yet written."""
     if todo.head is None and not todo.pending:
@@ -273,11 +301,9 @@ def _prepare(
         overlays=before.overlays if before else (),
         schema={**SCHEMA, **(before.schema if before else {})},
     )
-    if not edits:
+    if not edits.tables:
         return manifest
-    from sevenfold.storage.compare import missing_ids
-
-    missing = missing_ids(store, manifest, pa.chunked_array([c for e in edits for c in e["id"].chunks], pa.string()))
+    missing = edits.missing(store, manifest)
     if len(missing):
         raise SevenfoldError(
             f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
@@ -285,14 +311,14 @@ def _prepare(
             do="drop these rows, or commit the batch that holds them first",
         )
     if any("holds" in b for b in manifest.batches):
-        lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits)
+        lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits.tables)
         if len(lost):
             raise SevenfoldError(
                 f"{len(lost)} samples that the overlay takes back have no bytes any more, the first is {lost[0]}",
                 expected="samples that were not excluded when the version was compacted",
                 do="branch off the version before the compaction, or leave them excluded",
             )
-    digests = tuple(overlays.write_overlay(store, e) for e in edits)
+    digests = tuple(overlays.write_overlay(store, e) for e in edits.tables)
     if manifest.overlays[-len(digests) :] == digests:
         digests = ()  # a retry: saying the last words again changes nothing
     return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
@@ -302,20 +328,23 @@ NOTHING = Manifest((), (), (), {})
 """What a branch holds before its first version."""
 
 
-def edits_since(store: Store, base: Manifest, tip: Manifest) -> list[pa.Table]:
+def edits_since(
+    store: Store, base: Manifest, tip: Manifest, read: Callable[[Store, str], pa.Table] = overlays.read_overlay
+) -> list[pa.Table]:
     """The edits (index.OVERLAY) that make `tip`'s samples of those of `base` and of the batches that came since.
 
-    Its own overlays where they say it; after a compaction or a merge, what differs between the two.
+    Its own overlays where they say it; after a compaction or a merge, what differs between the two. `read` reads an
+    overlay by its digest.
     """
     old = set(base.batch_ids)
     new = (e for e in tip.batches if old.isdisjoint(e.get("holds", [e["batch"]])))
     kept = all(e in tip.batches for e in base.batches)
     n = len(base.overlays)
     if kept and tip.overlays[:n] == base.overlays:
-        return [overlays.read_overlay(store, d) for d in tip.overlays[n:]]
+        return [read(store, d) for d in tip.overlays[n:]]
     ground = effective(store, Manifest(tip.classes, (*base.batches, *new), base.overlays, {}))
     now = effective(store, tip)
-    own = [overlays.read_overlay(store, d) for d in tip.overlays if d not in base.overlays]
+    own = [read(store, d) for d in tip.overlays if d not in base.overlays]
     if kept and not overlays.changes(overlays.effective(ground, own), now).num_rows:
         return own
     change = overlays.changes(ground, now)
@@ -333,10 +362,10 @@ def without_bytes(rows: pa.Table, edits: Sequence[pa.Table]) -> pa.ChunkedArray:
     return rows.filter(pc.and_(gone, pc.is_in(rows["id"], value_set=back)))["id"]
 
 
-def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:
+def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Edits) -> None:
     """Raise SevenfoldError when what others committed since `first` edits the same fields of the same samples."""
-    since = edits_since(store, first.manifest or NOTHING, now.manifest or NOTHING)
-    clash = overlays.conflicts(since, edits)
+    since = edits_since(store, first.manifest or NOTHING, now.manifest or NOTHING, edits.read) if edits.tables else []
+    clash = overlays.conflicts(since, edits.tables)
     if clash.num_rows:
         row = clash.slice(0, 1).to_pylist()[0]
         raise SevenfoldError(

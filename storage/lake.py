@@ -26,7 +26,7 @@ from sevenfold.storage.keys import LAKE, aliases_key, batch_key, landing_key, qu
 from sevenfold.storage.names import check_digest, check_name
 from sevenfold.storage.pack import change
 from sevenfold.storage.progress import Progress
-from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, read_json
+from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, parse_json
 from sevenfold.storage.retry import changed_inputs
 from sevenfold.storage.sources import Source, open_source
 from sevenfold.storage.store import LocalStore, Store, open_store
@@ -53,9 +53,11 @@ class Lake:
         Raises SevenfoldError when there is none or its format is unknown.
         """
         store = url if isinstance(url, Store) else open_store(url)
-        if not store.exists(LAKE):
-            raise SevenfoldError("there is no lake", where=store.url, do="make one with `sevenfold init`")
-        shard_bytes = read_json(store, LAKE, "lake").get("shard_bytes")
+        try:
+            data = store.read(LAKE)
+        except (FileNotFoundError, NotADirectoryError):
+            raise SevenfoldError("there is no lake", where=store.url, do="make one with `sevenfold init`") from None
+        shard_bytes = parse_json(data, "lake", f"{store.url}/{LAKE}").get("shard_bytes")
         if not isinstance(shard_bytes, int) or shard_bytes < 1:
             raise SevenfoldError(
                 f"shard_bytes is {shard_bytes!r}", where=f"{store.url}/{LAKE}", expected="a number of bytes"
@@ -66,7 +68,7 @@ class Lake:
     def create(url: str | os.PathLike[str] | Store, *, shard_bytes: int = SHARD_BYTES) -> Lake:
         """Make a lake, or open the one that is there."""
         store = url if isinstance(url, Store) else open_store(url)
-        if not store.exists(LAKE):
+        if not store.exists(LAKE):  # else nothing is written, and a store that may only be read will do
             store.create(LAKE, canonical_json({"format": FORMAT, "shard_bytes": shard_bytes}))
         return Lake.open(store)
 
@@ -135,10 +137,13 @@ class Lake:
     def batch(self, dataset: str, batch: str) -> Batch:
         """One batch record. Raises SevenfoldError naming those that exist."""
         key = batch_key(dataset, batch)
-        if not self.store.exists(key):
+        try:
+            return Batch.parse(self.store.read(key), f"{self.store.url}/{key}")
+        except FileNotFoundError:
             there = ", ".join(b.batch for b in self.batches(dataset)) or "none"
-            raise SevenfoldError(f"{dataset} has no batch {batch!r}", where=self.store.url, expected=f"one of: {there}")
-        return Batch.read(self.store, key)
+            raise SevenfoldError(
+                f"{dataset} has no batch {batch!r}", where=self.store.url, expected=f"one of: {there}"
+            ) from None
 
     def batch_rows(self, dataset: str, batch: str) -> pa.Table:
         """The landed samples of a batch (index.LANDING)."""
@@ -155,13 +160,15 @@ class Lake:
         """Record that a batch was admitted, rejected or committed. A committed batch stays committed."""
         if status not in STATUSES:
             raise SevenfoldError(f"{status!r} is no status of a batch", expected=", ".join(STATUSES))
+        return self._set_status(self.batch(dataset, batch), status, clock)
 
+    def _set_status(self, batch: Batch, status: str, clock: Callable[[], float]) -> Batch:
         def moved(now: Batch) -> Batch:
             if status == now.status or now.status == "committed":
                 return now
             return replace(now, status=status, times={**now.times, status: clock()})
 
-        return change(self.store, self.batch(dataset, batch), moved)
+        return change(self.store, batch, moved)
 
     def withdraw(self, dataset: str, batch: str, reason: str, *, clock: Callable[[], float] = time.time) -> Batch:
         """Leave a batch out of the next commits: rejected, with the reason among its notes, until it is judged anew.
@@ -223,7 +230,7 @@ class Lake:
         held = set(self.manifest(version.content_id).batch_ids)
         for batch in self.batches(dataset):
             if batch.status != "committed" and batch.batch in held:
-                self.set_status(dataset, batch.batch, "committed", clock=clock)
+                self._set_status(batch, "committed", clock)
         return version, made
 
     def _provenance(self, given: Mapping[str, Any] | None, clock: Callable[[], float]) -> dict[str, Any]:

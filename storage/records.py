@@ -75,9 +75,9 @@ class Batch:
         return Batch._of(read_json(store, key, "batch record"))
 
     @staticmethod
-    def parse(data: bytes) -> Batch:
+    def parse(data: bytes, where: str = "") -> Batch:
         """A record from its file bytes."""
-        return Batch._of(parse_json(data, "batch record", ""))
+        return Batch._of(parse_json(data, "batch record", where))
 
     @staticmethod
     def _of(value: dict[str, Any]) -> Batch:
@@ -173,7 +173,15 @@ class Version:
     @staticmethod
     def read(store: Store, key: str) -> Version:
         """Parse a version file."""
-        value = read_json(store, key, "version")
+        return Version._of(read_json(store, key, "version"))
+
+    @staticmethod
+    def parse(data: bytes, where: str) -> Version:
+        """A version from its file bytes."""
+        return Version._of(parse_json(data, "version", where))
+
+    @staticmethod
+    def _of(value: dict[str, Any]) -> Version:
         value.pop("format")
         value["parents"] = tuple(value["parents"])
         return Version(**value)
