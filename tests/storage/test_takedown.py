@@ -27,8 +27,8 @@ from PIL import Image
 
 from sevenfold.storage import Lake, SevenfoldError, erase, redactions, takedown, tar, tombstones
 from sevenfold.storage.canonical import digest_bytes
-from sevenfold.storage.commit import read_index
 from sevenfold.storage.keys import shard_key
+from sevenfold.storage.rows import read_index
 from sevenfold.storage.views import VIEWS
 
 SCRIPT = Path(__file__).with_name("one_takedown.py")
