@@ -465,5 +465,6 @@ def test_killed_at_any_instant_it_ends_the_same(tmp_path: Path, make: SimpleName
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_killed_at_a_hundred_instants(tmp_path: Path, make: SimpleNamespace) -> None:
     assert killed_at(100, tmp_path, make) >= 50
