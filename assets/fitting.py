@@ -64,7 +64,8 @@ def from_champion(
     replayed = replay_selection(new, samples, ratio=replay, seed=seed)
     ids = sorted([*new, *replayed])
     path = lake.root / "runs" / ".selections" / f"{digest_json(ids)[:16]}.json"
-    files.create(path, canonical_json(ids))
+    if not files.create(path, canonical_json(ids)):
+        path.touch()  # young again, so that garbage collection leaves it to this run
     changed = config.changed(init_from=str(run_folder(lake, model.run_id)), select_ids=str(path))
     return changed, {"new": len(new), "replayed": len(replayed)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -94,7 +93,7 @@ def _from_source(batch: Batch, paths: Sequence[str]) -> dict[str, bytes]:
         return {}
     found: dict[str, bytes] = {}
     try:
-        source = open_source(Path(batch.source), batch.kind)
+        source = open_source(batch.source, batch.kind)
     except SevenfoldError:
         return {}
     for path in paths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
 import re
@@ -23,6 +24,9 @@ from sevenfold.storage.store import CHANGES, Draft, Entry, Item, Result, Store
 
 _NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/)?([0-9a-f]{64})\.([a-z]+)")
 _PARQUET = b"PAR1"
+
+YOUNG = 900.0
+"""Seconds: an object younger than this need not be renewed; well under the least grace period of gc."""
 
 LOCK_SECONDS = 120.0
 """A lock older than this is taken over: its holder died. What is done under one takes seconds."""
@@ -150,6 +154,16 @@ class BucketStore(Store):
             (self.cache / key).unlink(missing_ok=True)
         return there
 
+    def renew(self, key: str) -> bool:
+        """See Store.renew: an old object is written again, since only that makes it young."""
+        there = self.stat(key)
+        if there is None:
+            return False
+        if time.time() - there.modified < YOUNG:
+            return True
+        data = self.read(key)
+        return self.swap(key, data, data)
+
     def local(self, key: str) -> Path:
         """See Store.local. A copy named by content is taken without asking the bucket, others by their newest state."""
         named = _NAMED_BY_CONTENT.fullmatch(key)
@@ -181,6 +195,11 @@ class BucketStore(Store):
             files.make_folder(path.parent)
         files.publish(temporary, path)
         return path
+
+    def forget(self, key: str) -> None:
+        """See Store.forget."""
+        for path in (self.cache / key, *self.cache.glob(f"states/*/{glob.escape(key)}")):
+            path.unlink(missing_ok=True)
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:

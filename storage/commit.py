@@ -7,25 +7,24 @@ same fields of the same samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import overlays, versions
+from sevenfold.storage import overlays, redactions, versions
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import BAKED, INDEX, SAMPLES, conform, read_parquet
+from sevenfold.storage.index import BAKED, INDEX, SAMPLES, SLOT, conform, read_parquet
 from sevenfold.storage.keys import commits_key, index_key, landing_key
 from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import Batch, Manifest, Version
-from sevenfold.storage.sources import Source, open_source
+from sevenfold.storage.sources import Source, as_root, open_source
 from sevenfold.storage.store import Store
 
 SCHEMA = {f.name: str(f.type) for f in INDEX}
@@ -71,34 +70,54 @@ def known_ids(store: Store, manifest: Manifest | None) -> Known:
         return Known(pa.array([], pa.string()), pa.array([], pa.string()))
     rows = read_index(store, manifest, ["id", "label"])
     labels = rows["label"]
-    for digest in manifest.overlays:
-        overlay = overlays.read_overlay(store, digest)
+    for digest in redactions.opened(manifest, redactions.current(store)).overlays:
+        overlay = overlays.stored_rows(store, digest)
         place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
         labels = pc.coalesce(pc.take(overlay["label"], place), labels)
     return Known(_flat(rows["id"]), _flat(labels))
 
 
 def read_index(store: Store, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
-    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them."""
-    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED) if f.name in columns]
+    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them.
+
+    `columns` may also name index.SLOT. Samples that were taken down keep their row, without a shard.
+    """
+    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED, SLOT) if f.name in columns]
     schema = pa.schema(fields)
     tables = []
-    for path in store.together(store.local, [index_key(b["index"]) for b in manifest.batches if b["index"]]):
+    opened = redactions.opened(manifest, redactions.current(store))
+    for path in store.together(store.local, [index_key(b["index"]) for b in opened.batches if b["index"]]):
         there = set(pq.read_schema(path).names)
         tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
+def effective(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
+    """All index rows of a version after its overlays, excluded ones too (see overlays.effective), in manifest order.
+
+    With `masked`, samples that were taken down name the shard that they lay in.
+    """
+    columns = [f.name for f in (*INDEX, *BAKED, SLOT) if f.name != "components"]
+    redacted = redactions.current(store)
+    digests = redactions.opened(manifest, redacted).overlays
+    edits = store.together(lambda d: overlays.stored_rows(store, d), digests)
+    rows = read_index(store, manifest, columns)
+    if masked and redacted:
+        slots = pc.unique(rows["slot"]).drop_null()
+        lay_in = pa.array([redacted.last("shards", s) for s in slots.to_pylist()], pa.string())
+        shards = pc.coalesce(rows["shard"], pc.take(lay_in, pc.index_in(rows["slot"], value_set=slots)))
+        rows = rows.set_column(rows.column_names.index("shard"), "shard", shards)
+    return overlays.effective(rows, edits)
+
+
 def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
     """The version's effective samples (index.SAMPLES) in manifest, shard and offset order.
 
-    With `masked`, samples that were taken down keep their row: an id and a split, everything else null.
+    With `masked`, samples that were taken down keep their row and with it their place in every epoch: id, batch, split,
+    weight, the shard they lay in and, if they had a label, an empty one; everything else is null.
     """
-    columns = [f.name for f in (*INDEX, *BAKED) if f.name != "components"]
-    edits = store.together(lambda d: overlays.read_overlay(store, d), manifest.overlays)
-    table = overlays.apply(read_index(store, manifest, columns), edits)
-    if not masked:
-        table = table.filter(pc.is_valid(table["shard"]))
+    table = effective(store, manifest, masked=masked)
+    table = table.filter(pc.and_(pc.invert(table["exclude"]), pc.is_valid(table["shard"])))
     return table.select(SAMPLES.names).combine_chunks()
 
 
@@ -142,7 +161,7 @@ class _LazySource(Source):
     """Opens the batch's source only if a shard has to be written: a source that moved away is no trouble otherwise."""
 
     def __init__(self, batch: Batch) -> None:
-        super().__init__(Path(batch.source))
+        super().__init__(as_root(batch.source))
         self._batch = batch
         self._source: Source | None = None
 
@@ -150,13 +169,14 @@ class _LazySource(Source):
         """See Source.read."""
         if self._source is None:
             try:
-                self._source = open_source(Path(self._batch.source), self._batch.kind)
+                self._source = open_source(self._batch.source, self._batch.kind)
             except SevenfoldError as e:
                 raise SevenfoldError(
                     f"the source of the batch {self._batch.batch} cannot be opened: {e.found}",
                     where=self._batch.source,
                     expected="what was landed: its bytes enter the lake with the commit",
-                    do="put it back and commit again",
+                    do="put it back and commit again, or leave the batch out: "
+                    f"`sevenfold withdraw {self._batch.batch} --reason TEXT`",
                 ) from None
         return self._source.read(path)
 
@@ -184,10 +204,9 @@ def commit(
     edits = [e for e in map(overlays.checked, edits) if e.num_rows]
     if start is not None and versions.head(store, dataset, branch) is None:
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
-    labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
-    edited = Edits(tuple(edits))
+    labels = sorted({x for e in edits for x in e["label"].to_pylist() if x})  # empty: its sample was taken down
     first = todo = plan(store, dataset, branch, labels)
-    manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+    manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress)
     with nullcontext() if _adds_nothing(todo, manifest) else store.locked(commits_key(dataset)):
         for _ in range(TRIES):
             if todo.head is not None and _adds_nothing(todo, manifest):
@@ -198,8 +217,9 @@ def commit(
             if published is not None:
                 return published
             todo = plan(store, dataset, branch, labels)
-            _refuse_conflicts(store, branch, first, todo, edited)
-            manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+            if edits:
+                _refuse_conflicts(store, branch, first, todo, edits)
+            manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress, checked=manifest)
     raise SevenfoldError(
         f"other writers moved the branch {branch} {TRIES} times meanwhile", where=dataset, do="commit again"
     )
@@ -211,29 +231,6 @@ def _adds_nothing(todo: Plan, manifest: Manifest) -> bool:
 
 TRIES = 20
 """How often a commit is made again because another writer was faster: more than once only if he had no lock."""
-
-
-@dataclass(frozen=True)
-class Edits:
-    """The overlays to commit, and what was read for them, so that another try reads only what is new."""
-
-    tables: tuple[pa.Table, ...]
-    present: dict[str, pa.Array] = field(default_factory=dict)
-    """Digest of an index -> which of the ids that the tables name it holds."""
-    others: dict[str, pa.Table] = field(default_factory=dict)
-    """Digest -> an overlay that another writer committed meanwhile."""
-
-    def missing(self, store: Store, manifest: Manifest) -> pa.Array:
-        """The ids that the overlays name and the version does not hold."""
-        named = pc.unique(_flat(pa.chunked_array([c for t in self.tables for c in t["id"].chunks], pa.string())))
-        for entry in manifest.batches:
-            digest = entry["index"]
-            if digest and digest not in self.present:
-                ids = _flat(read_parquet(store, index_key(digest), columns=["id"])["id"])
-                self.present[digest] = named.filter(pc.is_in(named, value_set=ids))
-        found = [self.present[b["index"]] for b in manifest.batches if b["index"]]
-        there = pa.concat_arrays([pa.array([], pa.string()), *found])
-        return named.filter(pc.invert(pc.is_in(named, value_set=there)))
 
 
 def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> tuple[Version, bool] | None:
@@ -252,9 +249,13 @@ def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> t
 
 
 def _prepare(
-    store: Store, dataset: str, todo: Plan, edits: Edits, shard_bytes: int, progress: Progress | None
-) -> Manifest:
-    """Pack what the plan adds; the manifest of the version to be, not yet written."""
+    store: Store, dataset: str, todo: Plan, edits: Sequence[pa.Table], shard_bytes: int, progress: Progress | None,
+    checked: Manifest | None = None,
+) -> Manifest:  # fmt: skip
+    """Pack what the plan adds; the manifest of the version to be, not yet written.
+
+    What was found of `edits` in `checked`, an earlier try, holds for a version that has the same indexes and more.
+    """
     if todo.head is None and not todo.pending:
         waiting = [b.batch for b in read_batches(store, dataset) if b.status in ("landed", "rejected")]
         raise SevenfoldError(
@@ -276,33 +277,83 @@ def _prepare(
         classes=todo.classes,
         batches=(*(before.batches if before else ()), *entries),
         overlays=before.overlays if before else (),
-        schema=SCHEMA,
+        schema={**SCHEMA, **(before.schema if before else {})},
     )
-    if not edits.tables:
+    if not edits:
         return manifest
-    missing = edits.missing(store, manifest)
+    if not checked or not {b["index"] for b in checked.batches} <= {b["index"] for b in manifest.batches}:
+        _refuse_strangers(store, dataset, manifest, edits)
+    digests = tuple(overlays.write_overlay(store, e) for e in edits)
+    if manifest.overlays[-len(digests) :] == digests:
+        digests = ()  # a retry: saying the last words again changes nothing
+    return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
+
+
+def _refuse_strangers(store: Store, dataset: str, manifest: Manifest, edits: Sequence[pa.Table]) -> None:
+    """Raise SevenfoldError for edits of samples that the version lacks, or whose bytes compaction left out."""
+    from sevenfold.storage.compare import missing_ids
+
+    missing = missing_ids(store, manifest, pa.chunked_array([c for e in edits for c in e["id"].chunks], pa.string()))
     if len(missing):
         raise SevenfoldError(
             f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
             expected=f"ids among the {manifest.stored} stored samples of {dataset}",
             do="drop these rows, or commit the batch that holds them first",
         )
-    digests = tuple(overlays.write_overlay(store, e) for e in edits.tables)
-    if manifest.overlays[-len(digests) :] == digests:
-        digests = ()  # a retry: saying the last words again changes nothing
-    return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
+    if any("holds" in b for b in manifest.batches):
+        lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits)
+        if len(lost):
+            raise SevenfoldError(
+                f"{len(lost)} samples that the overlay takes back have no bytes any more, the first is {lost[0]}",
+                expected="samples that were not excluded when the version was compacted",
+                do="branch off the version before the compaction, or leave them excluded",
+            )
 
 
-def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Edits) -> None:
+NOTHING = Manifest((), (), (), {})
+"""What a branch holds before its first version."""
+
+
+def edits_since(store: Store, base: Manifest, tip: Manifest) -> list[pa.Table]:
+    """The edits (index.OVERLAY) that make `tip`'s samples of those of `base` and of the batches that came since.
+
+    Its own overlays where they say it; after a compaction or a merge, what differs between the two.
+    """
+    old = set(base.batch_ids)
+    new = (e for e in tip.batches if old.isdisjoint(e.get("holds", [e["batch"]])))
+    kept = all(e in tip.batches for e in base.batches)
+    n = len(base.overlays)
+    redacted = redactions.current(store)  # asked once: in a bucket it is a request
+
+    def rows(digests: Iterable[str]) -> list[pa.Table]:
+        return store.together(lambda d: overlays.stored_rows(store, redacted.last("overlays", d)), digests)
+
+    if kept and tip.overlays[:n] == base.overlays:
+        return rows(tip.overlays[n:])
+    ground = effective(store, Manifest(tip.classes, (*base.batches, *new), base.overlays, {}))
+    now = effective(store, tip)
+    own = rows(d for d in tip.overlays if d not in base.overlays)
+    if kept and not overlays.changes(overlays.effective(ground, own), now).num_rows:
+        return own
+    change = overlays.changes(ground, now)
+    return [change] if change.num_rows else []
+
+
+def without_bytes(rows: pa.Table, edits: Sequence[pa.Table]) -> pa.ChunkedArray:
+    """Ids that `edits` take back from an exclusion although compaction left their bytes out.
+
+    `rows`: id, shard and exclude of the version's index.
+    """
+    last = overlays.last_words(edits)
+    back = last.filter(pc.equal(last["exclude"], False))["id"].combine_chunks()
+    gone = pc.and_(pc.is_null(rows["shard"]), pc.fill_null(rows["exclude"], False))
+    return rows.filter(pc.and_(gone, pc.is_in(rows["id"], value_set=back)))["id"]
+
+
+def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:
     """Raise SevenfoldError when what others committed since `first` edits the same fields of the same samples."""
-    before = first.manifest.overlays if first.manifest else ()
-    since = (
-        now.manifest.overlays[len(before) :] if now.manifest and now.manifest.overlays[: len(before)] == before else ()
-    )
-    for digest in since:
-        if digest not in edits.others:
-            edits.others[digest] = overlays.read_overlay(store, digest)
-    clash = overlays.conflicts([edits.others[d] for d in since], edits.tables)
+    since = edits_since(store, first.manifest or NOTHING, now.manifest or NOTHING)
+    clash = overlays.conflicts(since, edits)
     if clash.num_rows:
         row = clash.slice(0, 1).to_pylist()[0]
         raise SevenfoldError(

@@ -111,6 +111,21 @@ def locked(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def is_locked(lock: Path) -> bool:
+    """Whether some process holds this lock file."""
+    try:
+        fd = os.open(lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 @contextmanager
 def writing(temporary: Path, final: Path | None = None) -> Iterator[BinaryIO]:
     """A temporary file to write, synced at the end; one that cannot be finished (a full disk) is removed.

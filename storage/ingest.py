@@ -6,37 +6,34 @@ workers or the order in which files are found: inputs are taken in path order an
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
+from sevenfold.storage import tombstones
 from sevenfold.storage.canonical import digest_json, digest_table
+from sevenfold.storage.chunks import PLACED, Kept, Part, cut
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, LANDING, PROPERTIES, QUARANTINE, write_parquet
 from sevenfold.storage.keys import aliases_key, batch_key, landing_key, quarantine_key
-from sevenfold.storage.measure import MEASURED, measure_many
 from sevenfold.storage.names import check_batch, check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
 from sevenfold.storage.resolve import resolve
 from sevenfold.storage.signals import PART_SEPARATOR
-from sevenfold.storage.sources import InputError, Source
+from sevenfold.storage.sources import Source
 from sevenfold.storage.store import Store
+from sevenfold.storage.workers import WORTH_SECONDS, Measurements, measure_chunk, measure_in_processes, seconds_of
 
-Measurements = tuple[pa.RecordBatch, list[tuple[int, str, str]]]
-"""Of a chunk: rows of MEASURED, and (position, reason, detail) of the inputs that have none."""
+KEEP_SECONDS = 2.0
+"""What is measured is kept about this often: a kill costs no more, and a shorter landing writes nothing."""
 
-CHUNK = 256
-"""Inputs per unit of work: large enough to hide the hand-over between processes, small enough for live progress."""
+WRITERS = 4
+"""Files written at once when the batch is recorded."""
 
 
 def ingest(
@@ -55,37 +52,38 @@ def ingest(
 
     Parameters
     ----------
-    store : where the lake lies.
+    store : the lake's.
     batch : its id; None makes one from the source's name and content.
     classes : the ontology: other labels are quarantined as label_outside_ontology. None takes any.
-    workers : processes that decode; 1 decodes in this one.
-    write_signal : called as (name, part, table of id and value, batch id) for each measured property.
+    workers : processes that measure; 1, or little work, is measured in this one.
+    write_signal : called as (name, part, table of id and value, batch id) for each measured property, from threads.
 
     Raises SevenfoldError when the batch id exists with other content, or the source holds nothing.
     """
     check_name(dataset, "dataset name")
     if batch is not None:
         check_batch(batch)
-        if store.exists(batch_key(dataset, batch)):
-            old = Batch.read(store, batch_key(dataset, batch))
-            if old.fingerprint == source.fingerprint and old.classes == tuple(classes or ()):
-                return old, False
+        old = _record(store, batch_key(dataset, batch))
+        if old and old.fingerprint == source.fingerprint and old.classes == tuple(classes or ()):
+            Kept(store, dataset, source).clear()  # killed right after the record was made
+            return old, False
     if not source.inputs:
         raise SevenfoldError(
-            "the source holds no files", where=str(source.root), expected="images", do="check the path and its layout"
+            "the source holds no files", where=source.location, expected="images", do="check the path and its layout"
         )
     started = time.perf_counter()
-    measured, bad = _measure_all(source, workers, progress or silent)
-    rows, properties, aliases, quarantine = resolve(source.inputs, measured, bad, classes, str(source.root))
+    measured, bad = _measure_all(store, dataset, source, workers, progress or silent)
+    measured, refused = tombstones.refuse(tombstones.read(store), measured)
+    rows, properties, aliases, quarantine = resolve(source.inputs, measured, [*bad, *refused], classes, source.location)
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
     digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
-    batch = batch or check_batch(f"{_stem(source.root)}-{digest[:8]}")
+    batch = batch or check_batch(f"{_stem(source.name)}-{digest[:8]}")
     key = batch_key(dataset, batch)
     seconds = time.perf_counter() - started
     record = Batch(
         dataset=dataset,
         batch=batch,
-        source=str(source.root),
+        source=source.location,
         kind=source.kind,
         fingerprint=source.fingerprint,
         digest=digest,
@@ -104,78 +102,92 @@ def ingest(
         notes=source.notes,
     )
     with store.locked(key):  # of two landings under one id, the second sees the first whole
-        if store.exists(key):
-            old = Batch.read(store, key)
-            if old.digest != digest:
-                raise SevenfoldError(
-                    f"the batch {batch} exists with other content",
-                    where=f"{store.url}/{key}",
-                    expected=f"content digest {old.digest[:12]}, found {digest[:12]}",
-                    do="land the changed source under a new batch id (--batch)",
-                )
-            return old, False
-        write_parquet(store, landing_key(dataset, batch), [rows], LANDING, overwrite=True)
-        write_parquet(store, aliases_key(dataset, batch), [aliases], ALIASES, overwrite=True)
-        write_parquet(store, quarantine_key(dataset, batch), [quarantine], QUARANTINE, overwrite=True)
-        for name in PROPERTIES:
-            values = properties.select(["id", name]).rename_columns(["id", "value"])
-            write_signal(name, f"{dataset}{PART_SEPARATOR}{batch}", values, batch)
-        store.create(key, record.to_json())  # the landing exists from here on, not before
-    return record, True
+        old = _record(store, key)
+        if old is not None and old.digest != digest:
+            raise SevenfoldError(
+                f"the batch {batch} exists with other content",
+                where=f"{store.url}/{key}",
+                expected=f"content digest {old.digest[:12]}, found {digest[:12]}",
+                do="land the changed source under a new batch id (--batch)",
+            )
+        if old is None:
+            tables = [
+                (landing_key(dataset, batch), rows, LANDING),
+                (aliases_key(dataset, batch), aliases, ALIASES),
+                (quarantine_key(dataset, batch), quarantine, QUARANTINE),
+            ]
+            part = f"{dataset}{PART_SEPARATOR}{batch}"
+            with ThreadPoolExecutor(WRITERS) as pool:  # they wait for the disk or the bucket
+                writes: list[Future[object]] = [
+                    pool.submit(write_parquet, store, at, [t], schema, overwrite=True) for at, t, schema in tables
+                ]
+                for name in PROPERTIES:
+                    values = properties.select(["id", name]).rename_columns(["id", "value"])
+                    writes.append(pool.submit(write_signal, name, part, values, batch))
+            for write in writes:
+                write.result()
+            store.create(key, record.to_json())  # the landing exists from here on, not before
+    Kept(store, dataset, source).clear()
+    return old or record, old is None
 
 
-def _stem(root: Path) -> str:
-    kept = re.sub(r"[^A-Za-z0-9_-]", "-", root.name.split(".")[0]).strip("_-")
+def _record(store: Store, key: str) -> Batch | None:
+    return Batch.read(store, key) if store.exists(key) else None
+
+
+def _stem(name: str) -> str:
+    kept = re.sub(r"[^A-Za-z0-9_-]", "-", name.split(".")[0]).strip("_-")
     return kept[:64] or "batch"
 
 
-def _measure_chunk(source: Source, paths: list[str]) -> Measurements:
-    def read() -> Iterator[tuple[bytes | InputError, str]]:
-        for path in paths:
-            try:
-                yield source.read(path), path
-            except InputError as e:
-                yield e, path
-
-    table, failures = measure_many(read())
-    return table, [(position, e.reason, e.detail) for position, e in failures]
-
-
-_worker_source: Source | None = None
-
-
-def _start_worker(source: Source) -> None:
-    global _worker_source  # one source, with its open handles, for the life of a worker process
-    _worker_source = source
-    parent = parent_process()
-    if parent is not None:  # a pool whose owner was killed would wait for work for ever
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-
-
-def _work(paths: list[str]) -> Measurements:
-    assert _worker_source is not None
-    return _measure_chunk(_worker_source, paths)
-
-
-def _measure_all(source: Source, workers: int, progress: Progress) -> tuple[pa.Table, list[tuple[int, str, str]]]:
-    """(rows of MEASURED with `input`, their place among the inputs; the others as (place, reason, detail))."""
+def _measure_all(
+    store: Store, dataset: str, source: Source, workers: int, progress: Progress
+) -> tuple[pa.Table, list[tuple[int, str, str]]]:
+    """(rows of chunks.PLACED, the other inputs as (place, reason, detail)); what an earlier try measured is used."""
     paths = [item.path for item in source.inputs]
-    chunks = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
-    tables, bad, done = [], [], 0
-    for chunk, (table, failures) in zip(chunks, _results(source, chunks, workers), strict=True):
-        failed = {position for position, _, _ in failures}
-        places = [done + position for position in range(len(chunk)) if position not in failed]
-        tables.append(table.append_column("input", pa.array(places, pa.int64())))
-        bad += [(done + position, reason, detail) for position, reason, detail in failures]
-        done += len(chunk)
-        progress(done, len(paths), f"measuring ({len(bad)} set aside)")
-    return pa.Table.from_batches(tables, MEASURED.append(pa.field("input", pa.int64()))), bad
+    spans = cut(source.inputs)
+    kept = Kept(store, dataset, source)
+    parts = kept.read()
+    before = {number for part in parts for number in range(part.first, part.last)}
+    todo = [number for number in range(len(spans)) if number not in before]
+    done = sum(stop - start for number, (start, stop) in enumerate(spans) if number in before)
+    aside = sum(len(part.failures) for part in parts)
+    remark = f", {done:,} measured before" if done else ""
+    progress(done, len(paths), f"measuring ({aside:,} set aside{remark})")
+    chunks = (paths[slice(*spans[number])] for number in todo)
+    fresh: list[Part] = []  # not kept in a file yet
+    since = time.monotonic()
+    for number, (rows, failures) in zip(todo, _results(source, chunks, todo, spans, workers), strict=True):
+        part = _placed(number, *spans[number], rows, failures)
+        if fresh and (fresh[-1].last < number or time.monotonic() - since > KEEP_SECONDS):
+            parts.append(_joined(fresh))
+            kept.add(parts[-1])
+            fresh, since = [], time.monotonic()
+        fresh.append(part)
+        done += part.rows.num_rows + len(failures)
+        aside += len(failures)
+        progress(done, len(paths), f"measuring ({aside:,} set aside{remark})")
+    parts = sorted([*parts, *fresh], key=lambda part: part.first)
+    table = pa.concat_tables([PLACED.empty_table(), *(part.rows for part in parts)])
+    return table, [failure for part in parts for failure in part.failures]
 
 
-def _results(source: Source, chunks: list[list[str]], workers: int) -> Iterator[Measurements]:
-    if workers <= 1 or len(chunks) < 4:  # starting processes costs more than a thousand small images
-        for chunk in chunks:
-            yield _measure_chunk(source, chunk)
-        return
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (source,)) as pool:
-        yield from pool.map(_work, chunks)
+def _results(
+    source: Source, chunks: Iterator[list[str]], todo: list[int], spans: list[tuple[int, int]], workers: int
+) -> Iterator[Measurements]:
+    left = (item for number in todo for item in source.inputs[slice(*spans[number])])
+    if workers > 1 and len(todo) > 1 and seconds_of(left) >= WORTH_SECONDS:
+        return measure_in_processes(source, chunks, min(workers, len(todo)))
+    return (measure_chunk(source, chunk) for chunk in chunks)
+
+
+def _placed(number: int, start: int, stop: int, rows: pa.RecordBatch, failures: list[tuple[int, str, str]]) -> Part:
+    failed = {position for position, _, _ in failures}
+    places = pa.array([place for place in range(start, stop) if place - start not in failed], pa.int64())
+    table = pa.Table.from_batches([rows.append_column("input", places)], PLACED)
+    return Part(number, number + 1, table, [(start + at, reason, detail) for at, reason, detail in failures])
+
+
+def _joined(parts: list[Part]) -> Part:
+    rows = pa.concat_tables([part.rows for part in parts])
+    return Part(parts[0].first, parts[-1].last, rows, [f for part in parts for f in part.failures])

@@ -79,12 +79,24 @@ class Store(ABC):
     def delete(self, key: str) -> bool:
         """Remove a file; False when it was not there."""
 
+    def renew(self, key: str) -> bool:
+        """Make a file young, so that garbage collection leaves it to whoever is about to name it; False when absent."""
+        try:
+            data = self.read(key)
+        except FileNotFoundError:
+            return False
+        return self.swap(key, data, data)
+
     @abstractmethod
     def local(self, key: str) -> Path:
         """A path on this machine to read the file from: itself, or a copy kept by name and state.
 
         Raises FileNotFoundError. Content-addressed files are checked against their digest when they are fetched.
         """
+
+    @abstractmethod
+    def forget(self, key: str) -> None:
+        """Remove this machine's copies of a file, if it keeps any."""
 
     @abstractmethod
     def writing(self, key: str, *, overwrite: bool = False) -> AbstractContextManager[Draft]:
@@ -243,12 +255,25 @@ class LocalStore(Store):
         files.fsync_folder(self.path(key).parent)
         return True
 
+    def renew(self, key: str) -> bool:
+        """See Store.renew."""
+        try:
+            os.utime(self.path(key))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError:  # a colleague's file: there all the same
+            return self.exists(key)
+        return True
+
     def local(self, key: str) -> Path:
         """See Store.local."""
         path = self.path(key)
         if not path.exists():
             raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
         return path
+
+    def forget(self, key: str) -> None:
+        """See Store.forget: `local` gives the file itself, so there are none."""
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:

@@ -215,4 +215,8 @@ def read_manifest(store: Store, content_id: str) -> Manifest:
 
 def write_manifest(store: Store, manifest: Manifest) -> bool:
     """Store a manifest under its content id; True when this call made the file."""
-    return store.create(manifest_key(manifest.content_id), manifest.to_json())
+    key = manifest_key(manifest.content_id)
+    while not store.create(key, manifest.to_json()):
+        if store.renew(key):  # else it was garbage, and is gone now
+            return False
+    return True

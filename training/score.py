@@ -21,7 +21,7 @@ from sevenfold.training.loader import label_numbers
 from sevenfold.training.place import Place
 from sevenfold.training.predict import measure, prediction_table
 from sevenfold.training.run import finished, run_folder, write_json
-from sevenfold.training.task import Task, resolve
+from sevenfold.training.task import Task, reading, resolve
 from sevenfold.training.trainer import train_run
 
 
@@ -35,7 +35,12 @@ def score(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     config = resolve(lake, config)
-    samples = lake.samples_of(str(config.content_id))
+    with reading(lake, str(config.content_id), "score", place.rank):
+        return _score(lake, config, place, progress)
+
+
+def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) -> dict[str, Any]:
+    samples = lake.samples_of(str(config.content_id), masked=True)
     folds = range(config.folds)
     runs: list[dict[str, Any]] = []
     dataset = None

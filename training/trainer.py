@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -23,7 +24,7 @@ from sevenfold.training.predict import log_probabilities, measure
 from sevenfold.training.run import code_digest, finished, run_folder, run_id, write_json
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.steps import StepLog, drop_parts
-from sevenfold.training.task import Task, resolve, weights_path
+from sevenfold.training.task import Task, reading, resolve, weights_path
 
 
 def train(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> list[dict[str, Any]]:
@@ -35,7 +36,8 @@ def train(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     task = Task.of(lake, resolve(lake, config))
-    return [train_run(task, seed, place, progress) for seed in config.seeds]
+    with reading(lake, str(task.config.content_id), "train", place.rank):
+        return [train_run(task, seed, place, progress) for seed in config.seeds]
 
 
 def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) -> dict[str, Any]:
@@ -50,6 +52,9 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
     if place.sum([adopted is not None])[0] == place.world and adopted is not None:
         return adopted
     begun = perf_counter()
+    if len(task.taken_down) and place.rank == 0:
+        found = f"{len(task.taken_down)} samples of this version were taken down"
+        print(f"{run}: {found}; their places stay empty, all others come in the same order", file=sys.stderr)
     task.decode(progress)
     folder = run_folder(root, run)
     learner = Learner(_new_model(task, seed), config, seed, place, choose_precision(config.precision, place.device))

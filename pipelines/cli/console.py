@@ -52,15 +52,16 @@ def say(text: str = "", style: str | None = None) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout, keys in the order given. NaN and infinities, which JSON lacks, are null."""
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False))
+    print(json.dumps(finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with null for every NaN and infinity within it."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(v) for key, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
+        return {key: finite(v) for key, v in value.items()}
+    return [finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def print_table(
@@ -100,7 +101,7 @@ def progress(what: str, *, every: float = 5.0, clock: Callable[[], float] = time
 
     Yields the callable that the rooms report to; work that never reports is shown by its time alone.
     """
-    shown = _Bar(what) if sys.stderr.isatty() else _Lines(what, every, clock)
+    shown = _Bar(what, clock) if sys.stderr.isatty() else _Lines(what, every, clock)
     try:
         yield shown.update
     finally:
@@ -110,24 +111,30 @@ def progress(what: str, *, every: float = 5.0, clock: Callable[[], float] = time
 class _Bar:
     """A rich bar that leaves nothing behind."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, clock: Callable[[], float]) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
+        from sevenfold.storage.progress import Pace
+
+        self._pace, self._clock = Pace(), clock
         self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
+            TextColumn("{task.fields[pace]}", markup=False),
             TimeElapsedColumn(),
             console=stderr(),
             transient=True,
         )
-        self._task = self._bars.add_task(what, total=None)
+        self._task = self._bars.add_task(what, total=None, pace="")
         self._bars.start()
 
     def update(self, done: int, total: int, what: str) -> None:
-        self._bars.update(self._task, completed=done, total=total or None, description=what)
+        self._pace.report(done, total, self._clock())
+        shown = ", ".join(_pace(self._pace.rate, self._pace.left))
+        self._bars.update(self._task, completed=done, total=total or None, description=what, pace=shown)
 
     def close(self) -> None:
         self._bars.stop()
@@ -137,14 +144,19 @@ class _Lines:
     """A line every few seconds from a thread of its own, so that silent work shows too; quick work prints nothing."""
 
     def __init__(self, what: str, every: float, clock: Callable[[], float]) -> None:
+        from sevenfold.storage.progress import Pace
+
         self._state: tuple[int, int, str] = (0, 0, what)
+        self._pace, self._guard = Pace(), threading.Lock()
         self._clock, self._every, self._began = clock, every, clock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
         self._thread.start()
 
     def update(self, done: int, total: int, what: str) -> None:
-        self._state = (done, total, what)
+        with self._guard:
+            self._state = (done, total, what)
+            self._pace.report(done, total, self._clock())
 
     def close(self) -> None:
         self._over.set()
@@ -152,14 +164,28 @@ class _Lines:
 
     def _tick(self) -> None:
         while not self._over.wait(self._every):
-            print(progress_line(*self._state, self._clock() - self._began), file=sys.stderr, flush=True)
+            with self._guard:
+                state, rate, left = self._state, self._pace.rate, self._pace.left
+            print(progress_line(*state, self._clock() - self._began, rate, left), file=sys.stderr, flush=True)
 
 
-def progress_line(done: int, total: int, what: str, seconds: float) -> str:
-    """One line of progress: `measuring: 12,000 of 60,000 (20 %), 14 s`."""
+def progress_line(
+    done: int, total: int, what: str, seconds: float, rate: float | None = None, left: float | None = None
+) -> str:
+    """One line of progress: `measuring: 12,000 of 60,000 (20%), 1,500/s, 32 s left, 14 s`."""
     parts = [what]
     if total:
         parts.append(f": {done:,} of {total:,} ({done / total:.0%})")
     elif done:
         parts.append(f": {done:,}")
-    return "".join(parts) + f", {seconds:.0f} s"
+    return ", ".join(["".join(parts), *_pace(rate, left), f"{seconds:.0f} s"])
+
+
+def _pace(rate: float | None, left: float | None) -> list[str]:
+    """`1,500/s` and `32 s left`, `5 min left` or `2.1 h left`, as far as they are known."""
+    words = [] if rate is None else [f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"]
+    if left is not None and left < 90:
+        words.append(f"{left:.0f} s left")
+    elif left is not None:
+        words.append(f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left")
+    return words

@@ -1,4 +1,4 @@
-"""Commands that bring data in: init, ingest, batches, quarantine."""
+"""Commands that bring data in: init, ingest, batches, quarantine, withdraw."""
 
 from __future__ import annotations
 
@@ -43,16 +43,22 @@ def init(
         say(f"{'wrote' if new else 'kept '} {folder / name}")
     say(f"lake  {lake.store.url}, dataset {project.dataset}")
     here = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    say(f"next: {here}sevenfold ingest <a folder of class folders, a zip of them, a CSV, or idx files>")
+    say(f"next: {here}sevenfold ingest <a folder of class folders, a zip, a table, tars or a bucket>")
 
 
 def ingest(
     context: typer.Context,
     source: Annotated[
-        Path | None, typer.Argument(help="A folder of class folders, a zip of them, a CSV with path and label, or idx.")
+        str | None,
+        typer.Argument(
+            help="A folder (or s3://bucket/prefix) of class folders, a zip of them, a CSV, JSONL or Parquet table, "
+            "WebDataset tars, or idx."
+        ),
     ] = None,
     batch: Annotated[str | None, typer.Option(help="The batch's id; else made from the name and the content.")] = None,
-    kind: Annotated[str | None, typer.Option(help="folder, zip, csv or idx; else guessed.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="folder, bucket, zip, csv, jsonl, parquet, webdataset or idx; else guessed.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that decode; else as in sevenfold.toml.")
     ] = None,
@@ -63,7 +69,8 @@ def ingest(
 ) -> None:
     """Land a source as one batch: decode and measure every image once, set the bad ones aside, copy nothing.
 
-    Labels are folder names; top folders called train, val, test or pool are splits. What was guessed is printed.
+    Labels are folder names, or what a table or the tars say; top folders called train, val, test or pool are splits.
+    What was guessed is printed. docs/sources.md lists every kind, and what becomes of hostile or damaged input.
     """
     if (source is None) == (retry_quarantine is None):
         raise SevenfoldError(
@@ -138,6 +145,24 @@ def quarantine(
         say(f"after a fix: sevenfold ingest --retry-quarantine {batch}")
 
 
+def withdraw(
+    context: typer.Context,
+    batch: Annotated[str, typer.Argument(help="The batch's id.")],
+    reason: Annotated[str, typer.Option(help="Why; kept among the batch's notes.")],
+    json: Json = False,
+) -> None:
+    """Leave a landed or admitted batch out of the next commits, for instance when its source is gone.
+
+    Undo it by checking the batch again. A committed batch is taken out by excluding its samples, or by a rollback.
+    """
+    at = session(context)
+    record = at.lake.withdraw(at.dataset, batch, reason)
+    if json:
+        print_json(_record(record))
+        return
+    say(f"{record.batch}: {record.status}; no commit takes it up (undo: sevenfold check {record.batch})")
+
+
 def _record(batch: Batch) -> dict[str, Any]:
     return {
         "batch": batch.batch,
@@ -176,9 +201,11 @@ COMMANDS = (
         ingest,
         example(
             "sevenfold ingest photos.zip --batch june",
+            "sevenfold ingest s3://bucket/photos",
             "sevenfold ingest --retry-quarantine june",
         ),
     ),
     ("batches", batches, example("sevenfold batches --json")),
     ("quarantine", quarantine, example("sevenfold quarantine june --limit 10")),
+    ("withdraw", withdraw, example('sevenfold withdraw june --reason "the disk is gone"')),
 )

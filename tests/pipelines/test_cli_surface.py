@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shlex
 import subprocess
@@ -23,7 +24,9 @@ from sevenfold.pipelines.cli.console import print_json, print_table, progress, p
 COMMANDS = dict(get_command(app).commands)  # type: ignore[attr-defined]
 WANTED = {
     "init", "ingest", "check", "commit", "log", "diff", "show", "tag", "branch", "rollback", "query", "train", "score",
-    "mine", "review", "gate", "promote", "report", "demo", "ui",
+    "mine", "review", "gate", "promote", "report", "demo", "ui", "merge", "compact", "urls", "lineage", "withdraw",
+    "verify", "gc",
+    "takedown",
 }  # fmt: skip
 HEAVY = (
     "torch",
@@ -161,6 +164,26 @@ def test_progress_into_a_pipe_is_a_line_every_few_seconds(capsys: pytest.Capture
     assert not captured.out
     assert progress_line(0, 0, "thinking", 7.0) == "thinking, 7 s"
     assert progress_line(1500, 0, "reading", 7.0) == "reading: 1,500, 7 s"
+
+
+def test_progress_tells_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    import time
+
+    with progress("listing", every=0.2) as shown:
+        for done in range(0, 5000, 100):
+            shown(done, 100_000, "measuring (12 set aside)")
+            time.sleep(0.01)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"measuring \(12 set aside\): [\d,]+ of 100,000 \(\d+%\), [\d,]+/s, \d+ s left, \d s", line), (
+        line
+    )
+    words = [
+        progress_line(1, 100, "x", 1.0, rate, left) for rate, left in ((0.25, 400.0), (12.3, 7200.0), (9.96, 89.0))
+    ]
+    assert words == [
+        "x: 1 of 100 (1%), 0.25/s, 7 min left, 1 s", "x: 1 of 100 (1%), 12/s, 2.0 h left, 1 s",
+        "x: 1 of 100 (1%), 10/s, 89 s left, 1 s",
+    ]  # fmt: skip
 
 
 def test_json_holds_no_number_that_json_lacks(capsys: pytest.CaptureFixture[str]) -> None:

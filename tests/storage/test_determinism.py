@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sevenfold.storage import Lake
+from sevenfold.storage import Lake, chunks, workers
 from sevenfold.storage import ingest as landing
 
 MIXED = {
@@ -35,26 +35,29 @@ def print_of(lake: Lake, dataset: str = "d") -> dict[str, Any]:
     }
 
 
-def test_one_worker_or_two_and_any_file_order_give_the_same_lake(tmp_path: Path, make: SimpleNamespace) -> None:
-    members = {**make.two_classes(4 * landing.CHUNK + 50), **MIXED, "dog/copy.png": make.png(0)}
+def test_one_worker_or_two_and_any_file_order_give_the_same_lake(
+    tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "WORTH_SECONDS", 0.0)
+    members = {**make.two_classes(2 * chunks.CHUNK + 50), **MIXED, "dog/copy.png": make.png(0)}
     prints = []
-    for name, workers in (("one", 1), ("two", 2)):
+    for name, count in (("one", 1), ("two", 2)):
         order = list(members.items())
         random.Random(name).shuffle(order)
         source = make.folder(tmp_path / name / "source", dict(order))
         lake = Lake.create(tmp_path / name / "lake", shard_bytes=64 << 10)
-        make.land(lake, source, "b", workers=workers)
+        make.land(lake, source, "b", workers=count)
         make.commit(lake)
         prints.append(print_of(lake))
         assert len(prints[-1]["shards"]) > 4
         assert lake.batch("d", "b").reasons == {"not_an_image": 3}
-        assert lake.batch("d", "b").counts["samples"] == 4 * landing.CHUNK + 50
+        assert lake.batch("d", "b").counts["samples"] == 2 * chunks.CHUNK + 50
         assert all(r["label"] == r["path"].split("/")[0] for r in lake.samples("d").to_pylist())
         make.reconciles(lake)
     assert prints[0] == prints[1]
 
 
-def test_the_pool_is_used_when_there_are_enough_chunks(
+def test_the_pool_is_used_when_there_is_enough_work(
     tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards the test above: it must compare a pool with a loop, not two loops."""
@@ -62,8 +65,9 @@ def test_the_pool_is_used_when_there_are_enough_chunks(
     def refuse(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(landing, "ProcessPoolExecutor", refuse)
-    monkeypatch.setattr(landing, "CHUNK", 4)
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", refuse)
+    monkeypatch.setattr(landing, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(chunks, "CHUNK", 4)
     source = make.folder(tmp_path / "s", make.two_classes(20))
     with pytest.raises(ZeroDivisionError):
         Lake.create(tmp_path / "lake").ingest(source, "d", "b", workers=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import zipfile
 import zlib
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sevenfold.storage import Lake, SevenfoldError
-from sevenfold.storage import sources as sources_module
+from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.measure import Measured, measure
-from sevenfold.storage.sources import InputError
+from sevenfold.storage.sources import MAX_FILE_BYTES, InputError
 
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:
@@ -128,7 +129,8 @@ def test_reasons_reach_the_lake_and_inputs_reconcile(lake: Lake, tmp_path: Path,
     assert record.counts == {"inputs": 6, "samples": 1, "aliases": 0, "relabels": 0, "quarantined": 5}
     assert record.reasons == {"contradictory": 2, "label_outside_ontology": 1, "not_an_image": 1, "truncated": 1}
     aside = {r["path"]: r for r in lake.quarantine("d", "b").to_pylist()}
-    assert aside["eel/1.png"]["detail"] == "the label is 'eel', not one of the 2 declared classes"
+    told = f"the label is 'eel', not one of the 2 declared classes (id {digest_bytes(members['eel/1.png'])})"
+    assert aside["eel/1.png"]["detail"] == told
     assert "cat and dog" in aside["cat/both.png"]["detail"]
     assert {r["source"] for r in aside.values()} == {str(tmp_path / "s")}
     assert aside["cat/cut.png"]["bytes"] == 400
@@ -136,7 +138,7 @@ def test_reasons_reach_the_lake_and_inputs_reconcile(lake: Lake, tmp_path: Path,
 
 
 def test_zip_members_that_are_encrypted_lying_damaged_or_climbing_are_set_aside(
-    lake: Lake, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, make: SimpleNamespace
 ) -> None:
     path = tmp_path / "hostile.zip"
     names = ["good", "encrypted", "short", "long", "damaged", "huge", "method"]
@@ -167,14 +169,12 @@ def test_zip_members_that_are_encrypted_lying_damaged_or_climbing_are_set_aside(
     assert not (tmp_path / "climbs.png").exists() and not (tmp_path.parent / "climbs.png").exists()
 
 
-def test_a_file_over_the_size_limit_is_not_read(
-    lake: Lake, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources_module, "MAX_FILE_BYTES", 1000)
-    source = make.folder(tmp_path / "s", {"cat/1.png": make.png(1), "cat/big.png": make.png(2, 64, 64)})
+def test_a_file_over_the_size_limit_is_not_read(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
+    source = make.folder(tmp_path / "s", {"cat/1.png": make.png(1), "cat/big.png": b""})
+    os.truncate(source / "cat/big.png", MAX_FILE_BYTES + 1)  # a hole: it takes no room
     lake.ingest(source, "d", "b")
     (row,) = lake.quarantine("d", "b").to_pylist()
-    assert row["reason"] == "too_large" and "limit of 1000" in row["detail"]
+    assert row["reason"] == "too_large" and f"limit of {MAX_FILE_BYTES}" in row["detail"]
 
 
 def test_what_changes_between_landing_and_sharding_is_set_aside(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import pickle
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from sevenfold.storage import Lake, SevenfoldError
-from sevenfold.storage.canonical import digest_bytes
+from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.png import encode_png
 from sevenfold.storage.resolve import split_of
 from sevenfold.storage.sources import FolderSource, open_source
@@ -154,26 +155,119 @@ def test_links_to_nothing_and_names_that_are_no_text_are_set_aside(
     assert record.counts["samples"] == 1 and record.counts["aliases"] == 1
 
 
-def test_a_zip_that_is_none_or_names_a_member_twice_is_refused(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_link_out_of_the_folder_is_set_aside_and_a_link_to_a_folder_is_named(
+    tmp_path: Path, make: SimpleNamespace, lake: Lake
+) -> None:
+    (tmp_path / "secret.png").write_bytes(make.png(9))
+    source = make.folder(tmp_path / "s", {"cat/1.png": make.png(1)})
+    (source / "cat/out.png").symlink_to("../../secret.png")
+    (source / "cat/absolute.png").symlink_to(tmp_path / "secret.png")
+    (source / "dog").symlink_to(source / "cat")
+    lake.ingest(source, "d", "b")
+    assert {r["path"]: r["reason"] for r in lake.quarantine("d", "b").to_pylist()} == {
+        "cat/out.png": "outside", "cat/absolute.png": "outside", "dog": "unsupported",
+    }  # fmt: skip
+
+
+def test_archives_in_a_folder_or_zip_are_not_opened(tmp_path: Path, make: SimpleNamespace, lake: Lake) -> None:
+    members = {"cat/1.png": make.png(1), "cat/more.zip": b"PK\x03\x04", "cat/x.TAR": b"", "cat/y.tar.gz": b""}
+    for number, path in enumerate([make.folder(tmp_path / "s", members), write_zip(tmp_path / "s.zip", members)]):
+        record, _ = lake.ingest(path, "d", f"b{number}")
+        assert record.reasons == {"unsupported": 3}
+        assert all("nested archive" in r["detail"] for r in lake.quarantine("d", f"b{number}").to_pylist())
+
+
+def test_hidden_files_are_counted_in_the_notes(tmp_path: Path, make: SimpleNamespace) -> None:
+    members = {"cat/1.png": b"x", "cat/.DS_Store": b"x", ".git/config": b"x"}
+    for path in (make.folder(tmp_path / "s", members), write_zip(tmp_path / "s.zip", members)):
+        assert "2 hidden files are no inputs" in open_source(path).notes
+
+
+def test_a_zip_that_is_none_is_refused_and_members_of_one_name_are_set_aside(
+    tmp_path: Path, make: SimpleNamespace, lake: Lake
+) -> None:
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(SevenfoldError, match="no readable zip"):
         said(tmp_path / "a.zip")
     with pytest.warns(UserWarning), zipfile.ZipFile(tmp_path / "b.zip", "w") as z:
-        z.writestr("cat/1.png", b"1")
-        z.writestr("cat/1.png", b"2")
-    with pytest.raises(SevenfoldError, match=r"two members are named 'cat/1\.png'"):
-        said(tmp_path / "b.zip")
+        for seed, name in enumerate(["1", "1", "2"]):
+            z.writestr(f"cat/{name}.png", make.png(seed))
+    lake.ingest(tmp_path / "b.zip", "d", "b")
+    rows = lake.quarantine("d", "b").to_pylist()
+    assert [r["reason"] for r in rows] == ["same_member_twice"] * 2
+    assert {r["path"].partition("@")[0] for r in rows} == {"cat/1.png"}
+    assert lake.batch_rows("d", "b")["path"].to_pylist() == ["cat/2.png"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_a_zip_is_read_as_the_standard_library_reads_it(tmp_path: Path, make: SimpleNamespace, method: int) -> None:
+    members = {f"cat/é{i}.png": make.png(i, 8 + i, 30) for i in range(8)}
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as z:
+        for name, data in members.items():
+            z.writestr(name, data)
+    with open(tmp_path / "b.zip", "wb") as f:  # a program in front, as in an archive that unpacks itself
+        f.write(b"#!/bin/sh\n" * 9)
+        f.write((tmp_path / "a.zip").read_bytes())
+    for path in (tmp_path / "a.zip", tmp_path / "b.zip"):
+        source = pickle.loads(pickle.dumps(open_source(path)))
+        assert {i.path: source.read(i.path) for i in source.inputs} == members
+
+
+def test_a_zip_whose_members_overlap_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as z:
+        z.writestr("kernel.png", bytes(100_000))
+        for i in range(50):  # many names for the same bytes
+            copy = zipfile.ZipInfo(f"{i}.png")
+            kernel = z.filelist[0]
+            copy.header_offset, copy.compress_size, copy.file_size, copy.CRC = (
+                kernel.header_offset, kernel.compress_size, kernel.file_size, kernel.CRC,
+            )  # fmt: skip
+            z.filelist.append(copy)
+    with pytest.raises(SevenfoldError, match=r"share the same bytes|[Oo]verlap"):
+        said(tmp_path / "a.zip")
 
 
 def test_a_source_of_another_kind_or_none_is_refused(tmp_path: Path, lake: Lake) -> None:
-    (tmp_path / "a.tar").write_bytes(b"")
-    for path, message in ((tmp_path / "a.tar", "no source"), (tmp_path / "gone", "nothing there")):
-        with pytest.raises(SevenfoldError, match=message):
-            open_source(path)
+    (tmp_path / "a.rar").write_bytes(b"")
     (tmp_path / "empty").mkdir()
+    cases = [
+        (tmp_path / "a.rar", None, "no source"), (tmp_path / "gone", None, "nothing there"),
+        (tmp_path / "a.rar", "folder", "a file is no folder"), (tmp_path / "empty", "csv", "a folder is no csv"),
+        (tmp_path / "empty", "bucket", "no source"), ("s3://b/x", "csv", "cannot be read from a bucket"),
+        ("gs://b/x", None, "cannot be read from"),
+    ]  # fmt: skip
+    for path, kind, message in cases:
+        with pytest.raises(SevenfoldError, match=message):
+            open_source(path, kind).inputs  # noqa: B018
     with pytest.raises(SevenfoldError, match="holds no files"):
         lake.ingest(tmp_path / "empty", "d", "b")
     assert lake.datasets() == []
+
+
+def test_the_kind_of_a_folder_is_guessed_from_what_lies_in_it(tmp_path: Path) -> None:
+    cases = {
+        "webdataset": [["a.tar", "classes.txt"], ["train/0.tar", "val/0.tar"]],
+        "parquet": [["a.parquet"], ["data/train-0.parquet", "README.md"]],
+        "folder": [
+            ["cat/1.png", "extra.tar"],
+            ["1.png", "a.parquet"],
+            ["train/cat/1.png", "train/x.tar"],
+            ["data/1.png"],
+        ],
+    }
+    for kind, layouts in cases.items():
+        for number, names in enumerate(layouts):
+            root = tmp_path / f"{kind}{number}"
+            for name in names:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).touch()
+            assert open_source(root).kind == kind, names
+
+
+def test_the_fingerprint_is_the_digest_of_the_listing(tmp_path: Path, make: SimpleNamespace) -> None:
+    source = open_source(make.folder(tmp_path / "s", make.two_classes(3)))
+    rows = [[i.path, i.label, i.split, i.bytes, round(i.modified, 6)] for i in source.inputs]
+    assert source.fingerprint == digest_json(rows)
 
 
 # idx

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage.leases import active
 from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.launch import launch
 from sevenfold.training.learner import learning_rate
@@ -74,6 +75,15 @@ def test_a_run_leaves_everything_and_is_adopted_the_second_time(toy_root: Path) 
     again = train(str(toy_root), config(seeds=[0, 2], threads=2, workers=1), ALONE)
     assert again[0]["adopted"] and again[0]["run_id"] == first["run_id"] and not again[1]["adopted"]
     assert (folder / "result.json").stat().st_mtime_ns == mark
+
+
+@pytest.mark.parametrize(("work", "values"), [(train, {}), (score, {"folds": 2, "epochs": 1})])
+def test_a_lease_on_the_version_is_held_while_it_is_read(toy_root: Path, work: Any, values: dict[str, Any]) -> None:
+    lake = Lake.open(toy_root)
+    held: list[Any] = []
+    work(str(toy_root), config(**values), ALONE, lambda *call: held.extend(active(lake.store)))
+    assert {(x.what, x.content_ids) for x in held} == {(work.__name__, (lake.version("toy").content_id,))}
+    assert active(lake.store) == []
 
 
 @pytest.mark.e2e

@@ -1,0 +1,28 @@
+"""Where raw inputs come from: folders, archives, tables, arrays, tars, buckets. A source lists and copies nothing."""
+
+from __future__ import annotations
+
+from sevenfold.storage.sources.base import (
+    MAX_FILE_BYTES,
+    MAX_INPUTS,
+    Input,
+    InputError,
+    Selected,
+    Source,
+    as_root,
+)
+from sevenfold.storage.sources.folder import FolderSource
+from sevenfold.storage.sources.opening import SOURCES, open_source
+
+__all__ = [
+    "MAX_FILE_BYTES",
+    "MAX_INPUTS",
+    "SOURCES",
+    "FolderSource",
+    "Input",
+    "InputError",
+    "Selected",
+    "Source",
+    "as_root",
+    "open_source",
+]
