@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -143,9 +143,8 @@ def commit(
     if start is not None and versions.head(store, dataset, branch) is None:
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
     labels = sorted({x for e in edits for x in e["label"].to_pylist() if x})  # empty: its sample was taken down
-    edited = Edits(tuple(edits))
     first = todo = plan(store, dataset, branch, labels)
-    manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+    manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress)
     with nullcontext() if _adds_nothing(todo, manifest) else store.locked(commits_key(dataset)):
         for _ in range(TRIES):
             if todo.head is not None and _adds_nothing(todo, manifest):
@@ -156,8 +155,9 @@ def commit(
             if published is not None:
                 return published
             todo = plan(store, dataset, branch, labels)
-            _refuse_conflicts(store, branch, first, todo, edited)
-            manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+            if edits:
+                _refuse_conflicts(store, branch, first, todo, edits)
+            manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress, checked=manifest)
     raise SevenfoldError(
         f"other writers moved the branch {branch} {TRIES} times meanwhile", where=dataset, do="commit again"
     )
@@ -169,33 +169,6 @@ def _adds_nothing(todo: Plan, manifest: Manifest) -> bool:
 
 TRIES = 20
 """How often a commit is made again because another writer was faster: more than once only if he had no lock."""
-
-
-@dataclass(frozen=True)
-class Edits:
-    """The overlays to commit, and what was read for them, so that another try reads only what is new."""
-
-    tables: tuple[pa.Table, ...]
-    missed: dict[tuple[str | None, ...], pa.ChunkedArray] = field(default_factory=dict)
-    """Digests of a version's indexes -> the ids that the tables name and none of them holds."""
-    others: dict[str, pa.Table] = field(default_factory=dict)
-    """Digest -> an overlay that another writer committed meanwhile."""
-
-    def missing(self, store: Store, manifest: Manifest) -> pa.ChunkedArray:
-        """The ids that the overlays name and the version does not hold."""
-        from sevenfold.storage.compare import missing_ids
-
-        key = tuple(b["index"] for b in manifest.batches)
-        if key not in self.missed:
-            ids = pa.chunked_array([c for t in self.tables for c in t["id"].chunks], pa.string())
-            self.missed[key] = missing_ids(store, manifest, ids)
-        return self.missed[key]
-
-    def read(self, store: Store, digest: str) -> pa.Table:
-        """An overlay of another writer."""
-        if digest not in self.others:
-            self.others[digest] = overlays.read_overlay(store, digest)
-        return self.others[digest]
 
 
 def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> tuple[Version, bool] | None:
@@ -214,9 +187,13 @@ def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> t
 
 
 def _prepare(
-    store: Store, dataset: str, todo: Plan, edits: Edits, shard_bytes: int, progress: Progress | None
-) -> Manifest:
-    """Pack what the plan adds; the manifest of the version to be, not yet written."""
+    store: Store, dataset: str, todo: Plan, edits: Sequence[pa.Table], shard_bytes: int, progress: Progress | None,
+    checked: Manifest | None = None,
+) -> Manifest:  # fmt: skip
+    """Pack what the plan adds; the manifest of the version to be, not yet written.
+
+    What was found of `edits` in `checked`, an earlier try, holds for a version that has the same indexes and more.
+    """
     if todo.head is None and not todo.pending:
         waiting = [b.batch for b in read_batches(store, dataset) if b.status in ("landed", "rejected")]
         raise SevenfoldError(
@@ -240,9 +217,21 @@ def _prepare(
         overlays=before.overlays if before else (),
         schema={**SCHEMA, **(before.schema if before else {})},
     )
-    if not edits.tables:
+    if not edits:
         return manifest
-    missing = edits.missing(store, manifest)
+    if not checked or not {b["index"] for b in checked.batches} <= {b["index"] for b in manifest.batches}:
+        _refuse_strangers(store, dataset, manifest, edits)
+    digests = tuple(overlays.write_overlay(store, e) for e in edits)
+    if manifest.overlays[-len(digests) :] == digests:
+        digests = ()  # a retry: saying the last words again changes nothing
+    return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
+
+
+def _refuse_strangers(store: Store, dataset: str, manifest: Manifest, edits: Sequence[pa.Table]) -> None:
+    """Raise SevenfoldError for edits of samples that the version lacks, or whose bytes compaction left out."""
+    from sevenfold.storage.compare import missing_ids
+
+    missing = missing_ids(store, manifest, pa.chunked_array([c for e in edits for c in e["id"].chunks], pa.string()))
     if len(missing):
         raise SevenfoldError(
             f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
@@ -250,23 +239,19 @@ def _prepare(
             do="drop these rows, or commit the batch that holds them first",
         )
     if any("holds" in b for b in manifest.batches):
-        lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits.tables)
+        lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits)
         if len(lost):
             raise SevenfoldError(
                 f"{len(lost)} samples that the overlay takes back have no bytes any more, the first is {lost[0]}",
                 expected="samples that were not excluded when the version was compacted",
                 do="branch off the version before the compaction, or leave them excluded",
             )
-    digests = tuple(overlays.write_overlay(store, e) for e in edits.tables)
-    if manifest.overlays[-len(digests) :] == digests:
-        digests = ()  # a retry: saying the last words again changes nothing
-    return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
 
 
-def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Edits) -> None:
+def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:
     """Raise SevenfoldError when what others committed since `first` edits the same fields of the same samples."""
-    since = edits_since(store, first.manifest or NOTHING, now.manifest or NOTHING, edits.read) if edits.tables else []
-    clash = overlays.conflicts(since, edits.tables)
+    since = edits_since(store, first.manifest or NOTHING, now.manifest or NOTHING)
+    clash = overlays.conflicts(since, edits)
     if clash.num_rows:
         row = clash.slice(0, 1).to_pylist()[0]
         raise SevenfoldError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,8 +37,8 @@ def read_index(store: Store, manifest: Manifest, columns: list[str] | None = Non
     fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED, SLOT) if f.name in columns]
     schema = pa.schema(fields)
     tables = []
-    entries = redactions.opened(manifest, redactions.current(store)).batches
-    for path in store.together(store.local, [index_key(b["index"]) for b in entries if b["index"]]):
+    opened = redactions.opened(manifest, redactions.current(store))
+    for path in store.together(store.local, [index_key(b["index"]) for b in opened.batches if b["index"]]):
         there = set(pq.read_schema(path).names)
         tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
@@ -51,7 +51,8 @@ def effective(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.T
     """
     columns = [f.name for f in (*INDEX, *BAKED, SLOT) if f.name != "components"]
     redacted = redactions.current(store)
-    edits = [overlays.stored_rows(store, d) for d in redactions.opened(manifest, redacted).overlays]
+    digests = redactions.opened(manifest, redacted).overlays
+    edits = store.together(lambda d: overlays.stored_rows(store, d), digests)
     rows = read_index(store, manifest, columns)
     if masked and redacted:
         slots = pc.unique(rows["slot"]).drop_null()
@@ -81,23 +82,25 @@ NOTHING = Manifest((), (), (), {})
 """What a branch holds before its first version."""
 
 
-def edits_since(
-    store: Store, base: Manifest, tip: Manifest, read: Callable[[Store, str], pa.Table] = overlays.read_overlay
-) -> list[pa.Table]:
+def edits_since(store: Store, base: Manifest, tip: Manifest) -> list[pa.Table]:
     """The edits (index.OVERLAY) that make `tip`'s samples of those of `base` and of the batches that came since.
 
-    Its own overlays where they say it; after a compaction or a merge, what differs between the two. `read` reads an
-    overlay by its digest.
+    Its own overlays where they say it; after a compaction or a merge, what differs between the two.
     """
     old = set(base.batch_ids)
     new = (e for e in tip.batches if old.isdisjoint(e.get("holds", [e["batch"]])))
     kept = all(e in tip.batches for e in base.batches)
     n = len(base.overlays)
+    redacted = redactions.current(store)  # asked once: in a bucket it is a request
+
+    def rows(digests: Iterable[str]) -> list[pa.Table]:
+        return store.together(lambda d: overlays.stored_rows(store, redacted.last("overlays", d)), digests)
+
     if kept and tip.overlays[:n] == base.overlays:
-        return [read(store, d) for d in tip.overlays[n:]]
+        return rows(tip.overlays[n:])
     ground = effective(store, Manifest(tip.classes, (*base.batches, *new), base.overlays, {}))
     now = effective(store, tip)
-    own = [read(store, d) for d in tip.overlays if d not in base.overlays]
+    own = rows(d for d in tip.overlays if d not in base.overlays)
     if kept and not overlays.changes(overlays.effective(ground, own), now).num_rows:
         return own
     change = overlays.changes(ground, now)

@@ -6,10 +6,12 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 
-from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage import Lake, SevenfoldError, takedown
+from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.store import open_store
 
 
@@ -69,17 +71,25 @@ def steps(source: str) -> list[tuple[str, Callable[[Lake], str]]]:
         table = pa.table({"id": chosen, "label": ["owl"] * 5, "reviewer": ["me"] * 5, "reason": ["seen"] * 5})
         return lake.commit("d", message="second", overlays=[table])[0].content_id
 
-    found = [
+    def take_down(lake: Lake) -> str:
+        takedown.finish(lake.store)
+        gone = digest_bytes(sorted(Path(source, "one", "cat").glob("0*.png"))[-1].read_bytes())
+        request = takedown.Request(key=gone)
+        found = takedown.find(lake.store, request)
+        if not isinstance(found, takedown.Takedown):
+            takedown.carry_out(lake.store, request, found, "asked for", clock=lambda: 9.0)
+        return gone
+
+    return [
         *landing("one"),
         ("commit", lambda lake: lake.commit("d", message="first")[0].content_id),
         *landing("two"),
         ("pack two", lambda lake: lake.pack("d", "two").batch),
         ("commit with an overlay", edit),
-        ("tag", lambda lake: lake.tag("d", "release").content_id),
+        ("tag", lambda lake: lake.tag("d", "release", "v2").content_id),
+        ("compact", lambda lake: lake.compact("d")[0].content_id),
+        ("take down", take_down),
     ]
-    if hasattr(Lake, "compact"):
-        found.append(("compact", lambda lake: lake.compact("d")[0].content_id))
-    return found
 
 
 def walk(root: str, source: str, done: str) -> None:

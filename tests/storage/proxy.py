@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -107,19 +106,6 @@ class Proxy:
         self.ended.set()
         self.server.shutdown()
         self.server.server_close()
-
-
-def wait_until_open(port: int, seconds: float) -> None:
-    """Raises TimeoutError when nothing listens on a port of loopback by then."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise TimeoutError(f"nothing listens on port {port}") from None
-            time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -177,7 +177,7 @@ def test_a_server_that_is_gone_is_an_oserror_that_names_the_object(
             change("some", b"")
 
 
-def test_denied_access_is_a_permission_error(bucket: str, s3: SimpleNamespace) -> None:
+def test_denied_access_is_a_permission_error(bucket: str) -> None:
     xml = "<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>no such right</Message></Error>"
     text = f"Error performing GET http://x in 1ms - Server returned non-2xx status code: 403 Forbidden: {xml}\n\nDebug"
     assert said(text).endswith("403 Forbidden: no such right")
