@@ -266,7 +266,7 @@ class FlakyStore(LocalStore):
 
     @property
     def folder(self) -> Path:
-        return self.inner.folder
+        return self._inner.folder
 
     @contextmanager
     def _fate(self, key: str) -> Iterator[None]:
