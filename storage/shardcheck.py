@@ -56,17 +56,18 @@ class Members:
                           number.take(parents).to_numpy(zero_copy_only=False), -1)  # fmt: skip
         numbers = np.concatenate([np.full(len(ids), -1), labels]).astype(np.int64)
         packed = _ids(ids)
-        tails = [_tails(e) for e in exts]
-        if packed is None or tails[0] is None or tails[1] is None:
+        image_tails, other_tails = (_tails(e) for e in exts)
+        if packed is None or image_tails is None or other_tails is None:
             problem = "not every id is 64 characters with a short extension: such a name fits no header"
             return Members(np.zeros((len(offsets), _NAME), np.uint8), offsets, sizes, numbers, (problem,))
         names = np.empty((len(offsets), _NAME), np.uint8)
         order = np.argsort(offsets, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        for where, some, tail in zip(
-            np.split(place, [len(ids)]), (packed, packed[parents.to_numpy()]), tails, strict=True
-        ):
+        images, others = np.split(place, [len(ids)])
+        for where, some, tail in (
+            (images, packed, image_tails), (others, packed[parents.to_numpy()], other_tails),
+        ):  # fmt: skip
             names[where, :_ID] = some
             names[where, _ID:] = tail
         return Members(names, offsets[order], sizes[order], numbers[order])
