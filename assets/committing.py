@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sevenfold.storage.canonical import digest_json
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.project import Project
@@ -32,7 +33,11 @@ def commit(
         branch=branch,
         message=message,
         overlays=[lake.overlay(r.overlay) for r in reviews],
-        provenance={**(provenance or {}), "reviews": [r.name for r in reviews]},
+        provenance={
+            "config": digest_json({"shard_bytes": lake.shard_bytes, "classes": list(project.classes)}),
+            **(provenance or {}),
+            "reviews": [r.name for r in reviews],
+        },
         progress=progress,
         clock=clock,
     )

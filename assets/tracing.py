@@ -1,4 +1,4 @@
-"""Lineage: from batches over versions and reviews to models, read from the lake."""
+"""Lineage as a picture: from batches over versions and reviews to models, read from the lake."""
 
 from __future__ import annotations
 
@@ -17,34 +17,31 @@ def ancestors(lake: Lake, version: Version) -> list[Version]:
 
 
 def lineage(lake: Lake, project: Project, version: Version) -> Lineage:
-    """What led to a version, and every model trained on a version of that line."""
+    """What led to a version, merged branches too, and every model trained on one of those versions."""
     from sevenfold.training import aliases, registry
 
+    found = lake.lineage(project.dataset, version.name)
+    reviews = {r.name: r for r in lake.reviews(project.dataset)}
     nodes: list[Node] = []
     edges: list[Edge] = []
-    there: set[str] = set()
-    reviews = {r.name: r for r in lake.reviews(project.dataset)}
-    line = ancestors(lake, version)
+    line = found.ancestors[::-1]
     for v in line:
-        nodes.append(Node(v.name, "version", v.name, f"{lake.samples_of(v.content_id).num_rows:,} samples"))
-        for batch in lake.manifest(v.content_id).batch_ids:
-            if batch not in there:
-                there.add(batch)
-                samples = lake.batch(project.dataset, batch).counts["samples"]
-                nodes.append(Node(f"batch:{batch}", "batch", batch, f"{samples:,} samples"))
-                edges.append(Edge(f"batch:{batch}", v.name))
-        if v.parents and v is not line[0]:
-            edges.append(Edge(f"v{v.parents[0]}", v.name))
-        for name in v.provenance.get("reviews", ()):
-            review = reviews.get(name)
-            if review is None:
-                continue
-            key = f"review:{name}"
-            nodes.append(Node(key, "review", name, f"{review.rows:,} decisions by {review.reviewer}"))
-            edges.append(Edge(key, v.name))
-            if v.parents:
-                edges.append(Edge(f"v{v.parents[0]}", key, "mined" if review.queues else ""))
-    names = {v.content_id: v.name for v in line}
+        name = v["version"]
+        nodes.append(Node(name, "version", name, f"{lake.samples_of(v['content_id']).num_rows:,} samples"))
+        for batch in found.batches:
+            if batch["version"] == name:
+                key = f"batch:{batch['batch']}"
+                samples = batch.get("counts", {}).get("samples", 0)
+                nodes.append(Node(key, "batch", batch["batch"], f"{samples:,} samples"))
+                edges.append(Edge(key, name))
+        edges += [Edge(parent, name) for parent in v["parents"]]
+        for review in filter(None, map(reviews.get, v["provenance"].get("reviews", ()))):
+            key = f"review:{review.name}"
+            nodes.append(Node(key, "review", review.name, f"{review.rows:,} decisions by {review.reviewer}"))
+            edges.append(Edge(key, name))
+            if v["parents"]:
+                edges.append(Edge(v["parents"][0], key, "mined" if review.queues else ""))
+    names = {v["content_id"]: v["version"] for v in line}
     for model in registry.models(lake, project.model):
         if model.content_id not in names:
             continue

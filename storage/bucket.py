@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import os
-import random
 import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,12 +19,11 @@ from typing import Any, BinaryIO, cast
 from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_bytes
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.store import Draft, Entry, Store
+from sevenfold.storage.objects import LARGE, Objects
+from sevenfold.storage.store import CHANGES, Draft, Entry, Item, Result, Store
 
-_SHARD = re.compile(r"shards/[0-9a-f]{2}/([0-9a-f]{64})\.tar")
-_NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/)?[0-9a-f]{64}\.[a-z]+")
-PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between tries of a conditional put (times 0.5 to 1.5)."""
+_NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/)?([0-9a-f]{64})\.([a-z]+)")
+_PARQUET = b"PAR1"
 
 YOUNG = 900.0
 """Seconds: an object younger than this need not be renewed; well under the least grace period of gc."""
@@ -30,71 +31,100 @@ YOUNG = 900.0
 LOCK_SECONDS = 120.0
 """A lock older than this is taken over: its holder died. What is done under one takes seconds."""
 
+TIMEOUT = 30.0
+"""Seconds until a server that says nothing is given up."""
+
+AT_ONCE = 16
+"""Requests on the way at once where many small objects are read."""
+
 
 class BucketStore(Store):
-    """`s3://bucket/prefix` through obstore. Credentials, region and endpoint come from the AWS_... environment.
+    """`s3://bucket/prefix`. Credentials, region and endpoint come from the AWS_... environment.
 
-    Copies of what is read lie under SEVENFOLD_CACHE (default: ~/.cache/sevenfold).
+    Copies of what is read lie under SEVENFOLD_CACHE (default: ~/.cache/sevenfold). For `timeout` and errors see
+    storage.objects; a lock that is older than `lock_seconds` by the server's clock is taken over.
     """
 
-    def __init__(self, url: str) -> None:
-        try:
-            import obstore
-            from obstore.store import S3Store
-        except ImportError:
-            raise SevenfoldError(
-                "a lake in a bucket needs obstore", where=url, do="pip install 'sevenfold[s3]'"
-            ) from None
+    def __init__(self, url: str, *, lock_seconds: float = LOCK_SECONDS, timeout: float = TIMEOUT) -> None:
+        super().__init__()
         self.url = url.rstrip("/")
-        self._obstore = obstore
+        self._lock_seconds, self._timeout = lock_seconds, timeout
         bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        self._store: Any = S3Store(bucket)
-        self._once: Any = S3Store(bucket, retry_config={"max_retries": 0})
+        self._objects = Objects(bucket, self.url, timeout)
         base = Path(os.environ.get("SEVENFOLD_CACHE") or Path.home() / ".cache" / "sevenfold")
         self.cache = base / digest_bytes(self.url.encode())[:16]
-        self._probed = False
 
-    def __reduce__(self) -> tuple[type[BucketStore], tuple[str]]:
-        return BucketStore, (self.url,)
+    def __reduce__(self) -> tuple[Callable[..., BucketStore], tuple[str, float, float]]:
+        return _again, (self.url, self._lock_seconds, self._timeout)
+
+    @property
+    def folder(self) -> Path:
+        """See Store.folder: the cached copies."""
+        return self.cache
 
     def read(self, key: str) -> bytes:
         """See Store.read."""
-        return self._get(key)[0]
+        return self._objects.get(self._prefix + key)[0]
 
     def stat(self, key: str) -> Entry | None:
         """See Store.stat."""
         try:
-            meta = self._obstore.head(self._store, self._prefix + key)
-        except _missing():
+            return self._entry(self._objects.head(self._prefix + key))
+        except FileNotFoundError:
             return None
-        return self._entry(meta)
 
     def entries(self, prefix: str, *, hidden: bool = False) -> list[Entry]:
         """See Store.entries."""
-        where = f"{self._prefix}{prefix}".rstrip("/")
-        found = [self._entry(m) for chunk in self._obstore.list(self._store, where or None) for m in chunk]
-        start = f"{prefix}/" if prefix else ""
-        return sorted(
-            (e for e in found if e.key.startswith(start) and (hidden or not _is_hidden(e.key))), key=lambda e: e.key
-        )
+        found = self._objects.below(f"{self._prefix}{prefix}".rstrip("/"))
+        seen = [self._entry(m) for m in found if m["path"].startswith(self._prefix)]
+        return sorted((e for e in seen if hidden or not _is_hidden(e.key)), key=lambda e: e.key)
 
     def names(self, folder: str) -> list[str]:
         """See Store.names."""
-        found = self._obstore.list_with_delimiter(self._store, f"{self._prefix}{folder}")
-        paths = [*found["common_prefixes"], *(m["path"] for m in found["objects"])]
+        folders, objects = self._objects.children(f"{self._prefix}{folder}".rstrip("/"))
+        paths = [*folders, *(m["path"] for m in objects)]
         names = {p.rstrip("/").rpartition("/")[2] for p in paths}
         return sorted(n for n in names if not n.startswith("."))
+
+    def read_folder(self, folder: str, suffix: str) -> dict[str, bytes]:
+        """See Store.read_folder: one request for every 1000 names, and one for each file that has changed."""
+
+        def read(meta: dict[str, Any]) -> bytes | None:
+            key = meta["path"].removeprefix(self._prefix)
+            copy = self._state(key, meta)
+            if copy.exists():
+                return copy.read_bytes()
+            try:
+                data, tag = self._objects.get(meta["path"])
+            except FileNotFoundError:
+                return None
+            files.create(self._state(key, {"e_tag": tag, "size": len(data)}), data)
+            return data
+
+        _, objects = self._objects.children(f"{self._prefix}{folder}".rstrip("/"))
+        named = {m["path"].rpartition("/")[2]: m for m in objects}
+        names = sorted(n for n in named if n.endswith(suffix) and not n.startswith("."))
+        found = self.together(lambda n: read(named[n]), names)
+        return {n: data for n, data in zip(names, found, strict=True) if data is not None}
+
+    def together(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """See Store.together."""
+        todo = list(items)
+        if len(todo) < 2:
+            return [function(item) for item in todo]
+        with ThreadPoolExecutor(min(AT_ONCE, len(todo))) as pool:
+            return list(pool.map(function, todo))
 
     def create(self, key: str, data: bytes) -> bool:
         """See Store.create."""
         self._ready()
-        return self._put(key, data, "create")
+        return self._objects.create(self._prefix + key, data)
 
     def replace(self, key: str, data: bytes) -> None:
         """See Store.replace."""
         self._ready()
-        self._obstore.put(self._store, self._prefix + key, data, use_multipart=False)
+        self._objects.overwrite(self._prefix + key, data)
 
     def swap(self, key: str, expected: bytes | None, data: bytes) -> bool:
         """See Store.swap."""
@@ -102,16 +132,31 @@ class BucketStore(Store):
             return self.create(key, data)
         self._ready()
         try:
-            current, tag = self._get(key)
+            current, tag = self._objects.get(self._prefix + key)
         except FileNotFoundError:
             return False
-        return current == expected and self._put(key, data, {"e_tag": tag})
+        return current == expected and self._objects.change(self._prefix + key, data, tag)
+
+    def update(self, key: str, change: Callable[[bytes | None], bytes]) -> bytes:
+        """See Store.update: what is read is what the condition of the write is about."""
+        self._ready()
+        for _ in range(CHANGES):
+            try:
+                before, tag = self._objects.get(self._prefix + key)
+            except FileNotFoundError:
+                return super().update(key, change)
+            after = change(before)
+            if after == before or self._objects.change(self._prefix + key, after, tag):
+                return after
+        raise self._contended(key)
 
     def delete(self, key: str) -> bool:
-        """See Store.delete."""
+        """See Store.delete. This machine's copy of a file that is named by its content goes too."""
         there = self.exists(key)
         if there:
-            self._obstore.delete(self._store, self._prefix + key)
+            self._objects.delete(self._prefix + key)
+        if _NAMED_BY_CONTENT.fullmatch(key):
+            (self.cache / key).unlink(missing_ok=True)
         return there
 
     def renew(self, key: str) -> bool:
@@ -125,27 +170,41 @@ class BucketStore(Store):
         return self.swap(key, data, data)
 
     def local(self, key: str) -> Path:
-        """See Store.local."""
-        if _NAMED_BY_CONTENT.fullmatch(key):
-            path = self.cache / key
-            if path.exists():
-                return path
-            data = self._get(key)[0]
-            shard = _SHARD.fullmatch(key)
-            if shard and digest_bytes(data) != shard[1]:
-                raise OSError(f"{self.url}/{key}: the bytes that came are not those of its name; run sevenfold verify")
-        else:
-            try:
-                meta = self._obstore.head(self._store, self._prefix + key)
-            except _missing():
-                raise FileNotFoundError(f"{self.url}/{key}") from None
-            state = hashlib.sha256(f"{meta['e_tag']} {meta['last_modified']} {meta['size']}".encode()).hexdigest()[:16]
-            path = self.cache / "states" / state / key  # the file's own name stays: views read names out of it
-            if path.exists():
-                return path
-            data = self._get(key)[0]
-        files.create(path, data)
+        """See Store.local. A copy named by content is taken without asking the bucket, others by their newest state."""
+        named = _NAMED_BY_CONTENT.fullmatch(key)
+        path = self.cache / key if named else self._state(key, self._objects.head(self._prefix + key))
+        if path.exists():
+            return path
+        meta, pieces = self._objects.stream(self._prefix + key)
+        temporary = files.temporary_beside(path)
+        digest, length, first, last = hashlib.sha256(), 0, b"", b""
+        with files.writing(temporary) as f:
+            for piece in pieces:
+                digest.update(piece)
+                length += len(piece)
+                first, last = (first + bytes(piece[:4]))[:4], (last + bytes(piece[-4:]))[-4:]
+                f.write(piece)
+            whole = length == meta["size"]
+            if named and named[1] in ("shards", "manifests"):
+                whole = digest.hexdigest() == named[3]
+            elif named:  # the name is the digest of the rows; `sevenfold verify` computes it
+                whole = whole and first == last == _PARQUET
+            if not whole:
+                raise OSError(
+                    errno.EIO,
+                    "the bytes that came are not those of its name; run `sevenfold verify`",
+                    f"{self.url}/{key}",
+                )
+        if not named:  # it may have changed since it was asked for its state
+            path = self._state(key, meta)
+            files.make_folder(path.parent)
+        files.publish(temporary, path)
         return path
+
+    def forget(self, key: str) -> None:
+        """See Store.forget."""
+        for path in (self.cache / key, *self.cache.glob(f"states/*/{glob.escape(key)}")):
+            path.unlink(missing_ok=True)
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:
@@ -160,39 +219,48 @@ class BucketStore(Store):
             self.replace(draft.key, data)
             draft.made = True
         else:
-            draft.made = not self.exists(draft.key) and self.create(draft.key, data)
+            known = len(data) >= LARGE and self.exists(draft.key)  # asked first where sending it in vain costs more
+            draft.made = not known and self.create(draft.key, data)
 
     @contextmanager
-    def locked(self, key: str) -> Iterator[None]:
-        """See Store.locked: an object that says who holds it and since when."""
+    def _lock(self, key: str) -> Iterator[None]:
+        """An object that says who holds the lock; whoever waits asks for its age by the server's own clock."""
         folder, _, name = key.rpartition("/")
-        lock = f"{folder}/.{name}.lock"
-        mine = canonical_json({"holder": uuid.uuid4().hex, "time": time.time()})
+        lock = f"{folder}/.{name}.lock".lstrip("/")
+        mine = canonical_json({"holder": uuid.uuid4().hex})
+        waiting, pause = time.monotonic(), 0.02
+        ahead: float | None = None
         while not self.create(lock, mine):
             there = self.stat(lock)
-            if there and time.time() - there.modified > LOCK_SECONDS:
-                try:
-                    if self.swap(lock, self.read(lock), mine):
-                        break
-                except FileNotFoundError:
-                    continue
-            time.sleep(0.2)
+            if there and time.monotonic() - waiting > min(2.0, self._lock_seconds):
+                ahead = self._clock_ahead() if ahead is None else ahead
+                if time.time() - ahead - there.modified > self._lock_seconds:
+                    try:
+                        if self.swap(lock, self.read(lock), mine):
+                            break
+                    except FileNotFoundError:
+                        continue
+            time.sleep(pause)
+            pause = min(0.5, pause * 1.5)
+        taken = time.monotonic()
         try:
             yield
         finally:
-            try:
-                if self.read(lock) == mine:
-                    self.delete(lock)
-            except FileNotFoundError:
-                pass
+            if time.monotonic() - taken < self._lock_seconds / 2 or self._holds(lock, mine):
+                self._objects.delete(self._prefix + lock)
 
     def probe(self) -> None:
         """See Store.probe."""
-        key = f".probe-{uuid.uuid4().hex}"
+        name = f"{self._prefix}.probe-{uuid.uuid4().hex}"
         try:
-            first = self._put(key, b"1", "create")
-            again = self._put(key, b"2", "create")
-            changed = self._put(key, b"3", {"e_tag": '"0123456789abcdef0123456789abcdef"'})
+            try:
+                first = self._objects.create(name, b"1")
+                again = self._objects.create(name, b"2")
+                changed = self._objects.change(name, b"3", '"0123456789abcdef0123456789abcdef"')
+            except OSError as e:
+                if e.errno != errno.ENOTSUP:
+                    raise
+                first, again, changed = False, False, False
             if not first or again or changed:
                 raise SevenfoldError(
                     "this store ignores preconditions, so two writers could overwrite each other's versions",
@@ -201,36 +269,7 @@ class BucketStore(Store):
                     do="use another store, or one writer on a local lake",
                 )
         finally:
-            self.delete(key)
-
-    def _get(self, key: str) -> tuple[bytes, str]:
-        try:
-            found = self._obstore.get(self._store, self._prefix + key)
-            return bytes(found.bytes()), found.meta["e_tag"] or ""
-        except _missing():
-            raise FileNotFoundError(f"{self.url}/{key}") from None
-
-    def _put(self, key: str, data: bytes, mode: Any) -> bool:
-        """A conditional put; False when the condition does not hold.
-
-        Tried again here and not by obstore: after a lost answer, "it exists" may mean that our own first try arrived.
-        """
-        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-
-        refused: tuple[type[Exception], ...] = (AlreadyExistsError, PreconditionError, *_missing())
-        unsure = False
-        for pause in (*PAUSES, None):
-            try:
-                self._obstore.put(self._once, self._prefix + key, data, mode=mode, use_multipart=False)
-                return True
-            except refused:
-                return unsure and self._holds(key, data)
-            except BaseError as e:
-                if pause is None or isinstance(e, _final()):
-                    raise OSError(f"{self.url}/{key}: {e}") from None
-                unsure = True
-                time.sleep(pause * (0.5 + random.random()))
-        raise AssertionError("the last try raises")
+            self._objects.delete(name)
 
     def _holds(self, key: str, data: bytes) -> bool:
         try:
@@ -238,25 +277,27 @@ class BucketStore(Store):
         except FileNotFoundError:
             return False
 
-    def _entry(self, meta: Any) -> Entry:
+    def _clock_ahead(self) -> float:
+        """Seconds by which this machine's clock is ahead of the server's (which counts whole seconds)."""
+        name = f"{self._prefix}.clock-{uuid.uuid4().hex}"
+        self._objects.overwrite(name, b"")
+        try:
+            ahead: float = time.time() - self._objects.head(name)["last_modified"].timestamp()
+            return ahead
+        finally:
+            self._objects.delete(name)
+
+    def _state(self, key: str, meta: dict[str, Any]) -> Path:
+        """Where the copy of a changeable file in one state lies; its own name stays: views read names out of it."""
+        state = hashlib.sha256(f"{meta['e_tag'] or uuid.uuid4()} {meta['size']}".encode()).hexdigest()[:16]
+        return self.cache / "states" / state / key
+
+    def _entry(self, meta: dict[str, Any]) -> Entry:
         return Entry(meta["path"].removeprefix(self._prefix), meta["size"], meta["last_modified"].timestamp())
 
-    def _ready(self) -> None:
-        if not self._probed:
-            self._probed = True
-            self.probe()
 
-
-def _missing() -> tuple[type[Exception], ...]:
-    from obstore.exceptions import NotFoundError
-
-    return (FileNotFoundError, NotFoundError)
-
-
-def _final() -> tuple[type[Exception], ...]:
-    from obstore.exceptions import InvalidPathError, PermissionDeniedError, UnauthenticatedError
-
-    return (InvalidPathError, PermissionDeniedError, UnauthenticatedError)
+def _again(url: str, lock_seconds: float, timeout: float) -> BucketStore:
+    return BucketStore(url, lock_seconds=lock_seconds, timeout=timeout)
 
 
 def _is_hidden(key: str) -> bool:

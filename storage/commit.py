@@ -1,26 +1,25 @@
 """Commit: pack the admitted batches that a branch lacks, in id order, add overlays, publish, move the branch.
 
-Optimistic: everything is prepared against the head as it was; only giving the number and moving the branch happens
-under the dataset's lock. When another writer was faster, the commit is made again on top of his, unless the two edit
-the same fields of the same samples.
+Optimistic: everything is prepared against the head as it was; giving the number and moving the branch happen under the
+dataset's lock. When another writer was faster, the commit is made again there, on top of his, unless the two edit the
+same fields of the same samples.
 """
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import overlays, versions
+from sevenfold.storage import overlays, redactions, versions
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import BAKED, INDEX, SAMPLES, conform, read_parquet
-from sevenfold.storage.keys import batch_key, commits_key, index_key, landing_key
+from sevenfold.storage.index import BAKED, INDEX, SAMPLES, SLOT, conform, read_parquet
+from sevenfold.storage.keys import commits_key, index_key, landing_key
 from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
@@ -43,9 +42,9 @@ class Plan:
 
 def read_batches(store: Store, dataset: str) -> list[Batch]:
     """All batch records of a dataset, in id order."""
-    names = store.names(f"batches/{check_name(dataset, 'dataset name')}")
-    ids = sorted(n.removesuffix(".json") for n in names if n.endswith(".json"))
-    return [Batch.read(store, batch_key(dataset, b)) for b in ids]
+    folder = f"batches/{check_name(dataset, 'dataset name')}"
+    found = store.read_folder(folder, ".json")
+    return sorted((Batch.parse(d, f"{store.url}/{folder}/{n}") for n, d in found.items()), key=lambda b: b.batch)
 
 
 def plan(store: Store, dataset: str, branch: str, extra_labels: Sequence[str] = ()) -> Plan:
@@ -71,36 +70,53 @@ def known_ids(store: Store, manifest: Manifest | None) -> Known:
         return Known(pa.array([], pa.string()), pa.array([], pa.string()))
     rows = read_index(store, manifest, ["id", "label"])
     labels = rows["label"]
-    for digest in manifest.overlays:
-        overlay = overlays.read_overlay(store, digest)
+    for digest in redactions.opened(manifest, redactions.current(store)).overlays:
+        overlay = overlays.stored_rows(store, digest)
         place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
         labels = pc.coalesce(pc.take(overlay["label"], place), labels)
     return Known(_flat(rows["id"]), _flat(labels))
 
 
 def read_index(store: Store, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
-    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them."""
-    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED) if f.name in columns]
+    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them.
+
+    `columns` may also name index.SLOT. Samples that were taken down keep their row, without a shard.
+    """
+    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED, SLOT) if f.name in columns]
     schema = pa.schema(fields)
     tables = []
-    for b in manifest.batches:
-        if b["index"]:
-            path = store.local(index_key(b["index"]))
-            there = set(pq.read_schema(path).names)
-            tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
+    entries = redactions.opened(manifest, redactions.current(store)).batches
+    for path in store.together(store.local, [index_key(b["index"]) for b in entries if b["index"]]):
+        there = set(pq.read_schema(path).names)
+        tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def effective(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
+    """All index rows of a version after its overlays, excluded ones too (see overlays.effective), in manifest order.
+
+    With `masked`, samples that were taken down name the shard that they lay in.
+    """
+    columns = [f.name for f in (*INDEX, *BAKED, SLOT) if f.name != "components"]
+    redacted = redactions.current(store)
+    edits = [overlays.stored_rows(store, d) for d in redactions.opened(manifest, redacted).overlays]
+    rows = read_index(store, manifest, columns)
+    if masked and redacted:
+        slots = pc.unique(rows["slot"]).drop_null()
+        lay_in = pa.array([redacted.last("shards", s) for s in slots.to_pylist()], pa.string())
+        shards = pc.coalesce(rows["shard"], pc.take(lay_in, pc.index_in(rows["slot"], value_set=slots)))
+        rows = rows.set_column(rows.column_names.index("shard"), "shard", shards)
+    return overlays.effective(rows, edits)
 
 
 def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
     """The version's effective samples (index.SAMPLES) in manifest, shard and offset order.
 
-    With `masked`, samples that were taken down keep their row: an id and a split, everything else null.
+    With `masked`, samples that were taken down keep their row and with it their place in every epoch: id, batch, split,
+    weight, the shard they lay in and, if they had a label, an empty one; everything else is null.
     """
-    columns = [f.name for f in (*INDEX, *BAKED) if f.name != "components"]
-    edits = [overlays.read_overlay(store, d) for d in manifest.overlays]
-    table = overlays.apply(read_index(store, manifest, columns), edits)
-    if not masked:
-        table = table.filter(pc.is_valid(table["shard"]))
+    table = effective(store, manifest, masked=masked)
+    table = table.filter(pc.and_(pc.invert(table["exclude"]), pc.is_valid(table["shard"])))
     return table.select(SAMPLES.names).combine_chunks()
 
 
@@ -114,6 +130,8 @@ def pack_pending(
     progress: Progress | None = None,
 ) -> list[Batch]:
     """Pack the plan's batches in id order, each against the head and the batches before it; stop after `only`."""
+    if not todo.pending:
+        return []
     known = known_ids(store, todo.manifest)
     numbers = {c: i for i, c in enumerate(todo.classes)}
     packed = []
@@ -156,7 +174,8 @@ class _LazySource(Source):
                     f"the source of the batch {self._batch.batch} cannot be opened: {e.found}",
                     where=self._batch.source,
                     expected="what was landed: its bytes enter the lake with the commit",
-                    do="put it back and commit again",
+                    do="put it back and commit again, or leave the batch out: "
+                    f"`sevenfold withdraw {self._batch.batch} --reason TEXT`",
                 ) from None
         return self._source.read(path)
 
@@ -184,30 +203,60 @@ def commit(
     edits = [e for e in map(overlays.checked, edits) if e.num_rows]
     if start is not None and versions.head(store, dataset, branch) is None:
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
-    labels = sorted({x for e in edits for x in e["label"].to_pylist() if x is not None})
-    first: Plan | None = None
-    for attempt in range(TRIES):
-        todo = plan(store, dataset, branch, labels)
-        if first is None:
-            first = todo
-        elif edits:
-            _refuse_conflicts(store, branch, first, todo, edits)
-        manifest = _prepare(store, dataset, todo, edits, shard_bytes, progress)
-        if todo.manifest is not None and todo.head is not None and manifest.content_id == todo.manifest.content_id:
-            return todo.head, False
-        parents = (todo.head.number,) if todo.head else ()
-        wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
-        published = publish(store, wanted, branch, manifest)
-        if published is not None:
-            return published
-        time.sleep(random.random() * 0.05 * (attempt + 1))
+    labels = sorted({x for e in edits for x in e["label"].to_pylist() if x})  # empty: its sample was taken down
+    edited = Edits(tuple(edits))
+    first = todo = plan(store, dataset, branch, labels)
+    manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
+    with nullcontext() if _adds_nothing(todo, manifest) else store.locked(commits_key(dataset)):
+        for _ in range(TRIES):
+            if todo.head is not None and _adds_nothing(todo, manifest):
+                return todo.head, False
+            parents = (todo.head.number,) if todo.head else ()
+            wanted = Version(dataset, 1, manifest.content_id, parents, message, dict(provenance))
+            published = publish(store, wanted, branch, manifest)
+            if published is not None:
+                return published
+            todo = plan(store, dataset, branch, labels)
+            _refuse_conflicts(store, branch, first, todo, edited)
+            manifest = _prepare(store, dataset, todo, edited, shard_bytes, progress)
     raise SevenfoldError(
         f"other writers moved the branch {branch} {TRIES} times meanwhile", where=dataset, do="commit again"
     )
 
 
-TRIES = 100
-"""How often a commit is made again because another writer was faster."""
+def _adds_nothing(todo: Plan, manifest: Manifest) -> bool:
+    return todo.manifest is not None and manifest.content_id == todo.manifest.content_id
+
+
+TRIES = 20
+"""How often a commit is made again because another writer was faster: more than once only if he had no lock."""
+
+
+@dataclass(frozen=True)
+class Edits:
+    """The overlays to commit, and what was read for them, so that another try reads only what is new."""
+
+    tables: tuple[pa.Table, ...]
+    missed: dict[tuple[str | None, ...], pa.ChunkedArray] = field(default_factory=dict)
+    """Digests of a version's indexes -> the ids that the tables name and none of them holds."""
+    others: dict[str, pa.Table] = field(default_factory=dict)
+    """Digest -> an overlay that another writer committed meanwhile."""
+
+    def missing(self, store: Store, manifest: Manifest) -> pa.ChunkedArray:
+        """The ids that the overlays name and the version does not hold."""
+        from sevenfold.storage.compare import missing_ids
+
+        key = tuple(b["index"] for b in manifest.batches)
+        if key not in self.missed:
+            ids = pa.chunked_array([c for t in self.tables for c in t["id"].chunks], pa.string())
+            self.missed[key] = missing_ids(store, manifest, ids)
+        return self.missed[key]
+
+    def read(self, store: Store, digest: str) -> pa.Table:
+        """An overlay of another writer."""
+        if digest not in self.others:
+            self.others[digest] = overlays.read_overlay(store, digest)
+        return self.others[digest]
 
 
 def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> tuple[Version, bool] | None:
@@ -216,17 +265,17 @@ def publish(store: Store, wanted: Version, branch: str, manifest: Manifest) -> t
     Returns the version and whether this call made it; None when the branch is no longer at that parent.
     """
     expected = wanted.parents[0] if wanted.parents else None
-    fresh = versions.write_manifest(store, manifest)
     with store.locked(commits_key(wanted.dataset)):  # so that a loser leaves no version that no branch holds
         if versions.head(store, wanted.dataset, branch) != expected:
             return None
+        fresh = versions.write_manifest(store, manifest)
         version, made = versions.append(store, wanted, fresh=fresh)
         versions.move_branch(store, wanted.dataset, branch, expected, version.number)
     return version, made
 
 
 def _prepare(
-    store: Store, dataset: str, todo: Plan, edits: Sequence[pa.Table], shard_bytes: int, progress: Progress | None
+    store: Store, dataset: str, todo: Plan, edits: Edits, shard_bytes: int, progress: Progress | None
 ) -> Manifest:
     """Pack what the plan adds; the manifest of the version to be, not yet written."""
     if todo.head is None and not todo.pending:
@@ -250,32 +299,73 @@ def _prepare(
         classes=todo.classes,
         batches=(*(before.batches if before else ()), *entries),
         overlays=before.overlays if before else (),
-        schema=SCHEMA,
+        schema={**SCHEMA, **(before.schema if before else {})},
     )
-    if not edits:
+    if not edits.tables:
         return manifest
-    stored = _flat(read_index(store, manifest, ["id"])["id"])
-    for edit in edits:
-        missing = edit["id"].filter(pc.is_null(pc.index_in(edit["id"], value_set=stored)))
-        if len(missing):
+    missing = edits.missing(store, manifest)
+    if len(missing):
+        raise SevenfoldError(
+            f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
+            expected=f"ids among the {manifest.stored} stored samples of {dataset}",
+            do="drop these rows, or commit the batch that holds them first",
+        )
+    if any("holds" in b for b in manifest.batches):
+        lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits.tables)
+        if len(lost):
             raise SevenfoldError(
-                f"{len(missing)} samples of the overlay are not in the version, the first is {missing[0]}",
-                expected=f"ids among the {len(stored)} stored samples of {dataset}",
-                do="drop these rows, or commit the batch that holds them first",
+                f"{len(lost)} samples that the overlay takes back have no bytes any more, the first is {lost[0]}",
+                expected="samples that were not excluded when the version was compacted",
+                do="branch off the version before the compaction, or leave them excluded",
             )
-    digests = tuple(overlays.write_overlay(store, e) for e in edits)
+    digests = tuple(overlays.write_overlay(store, e) for e in edits.tables)
     if manifest.overlays[-len(digests) :] == digests:
         digests = ()  # a retry: saying the last words again changes nothing
     return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
 
 
-def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:
+NOTHING = Manifest((), (), (), {})
+"""What a branch holds before its first version."""
+
+
+def edits_since(
+    store: Store, base: Manifest, tip: Manifest, read: Callable[[Store, str], pa.Table] = overlays.read_overlay
+) -> list[pa.Table]:
+    """The edits (index.OVERLAY) that make `tip`'s samples of those of `base` and of the batches that came since.
+
+    Its own overlays where they say it; after a compaction or a merge, what differs between the two. `read` reads an
+    overlay by its digest.
+    """
+    old = set(base.batch_ids)
+    new = (e for e in tip.batches if old.isdisjoint(e.get("holds", [e["batch"]])))
+    kept = all(e in tip.batches for e in base.batches)
+    n = len(base.overlays)
+    if kept and tip.overlays[:n] == base.overlays:
+        return [read(store, d) for d in tip.overlays[n:]]
+    ground = effective(store, Manifest(tip.classes, (*base.batches, *new), base.overlays, {}))
+    now = effective(store, tip)
+    own = [read(store, d) for d in tip.overlays if d not in base.overlays]
+    if kept and not overlays.changes(overlays.effective(ground, own), now).num_rows:
+        return own
+    change = overlays.changes(ground, now)
+    return [change] if change.num_rows else []
+
+
+def without_bytes(rows: pa.Table, edits: Sequence[pa.Table]) -> pa.ChunkedArray:
+    """Ids that `edits` take back from an exclusion although compaction left their bytes out.
+
+    `rows`: id, shard and exclude of the version's index.
+    """
+    last = overlays.last_words(edits)
+    back = last.filter(pc.equal(last["exclude"], False))["id"].combine_chunks()
+    gone = pc.and_(pc.is_null(rows["shard"]), pc.fill_null(rows["exclude"], False))
+    return rows.filter(pc.and_(gone, pc.is_in(rows["id"], value_set=back)))["id"]
+
+
+def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Edits) -> None:
     """Raise SevenfoldError when what others committed since `first` edits the same fields of the same samples."""
-    before = first.manifest.overlays if first.manifest else ()
-    since = (
-        now.manifest.overlays[len(before) :] if now.manifest and now.manifest.overlays[: len(before)] == before else ()
-    )
-    clash = overlays.conflicts([overlays.read_overlay(store, d) for d in since], edits)
+    since = edits_since(store, first.manifest or NOTHING, now.manifest or NOTHING, edits.read) if edits.tables else []
+    clash = overlays.conflicts(since, edits.tables)
     if clash.num_rows:
         row = clash.slice(0, 1).to_pylist()[0]
         raise SevenfoldError(

@@ -15,8 +15,17 @@ from sevenfold.storage.errors import SevenfoldError
 
 def temporary_beside(path: Path) -> Path:
     """A fresh hidden name in `path`'s own folder (created), so that a link or rename never crosses file systems."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     return path.parent / f".tmp-{uuid.uuid4().hex}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; each new name survives a power cut."""
+    if folder.exists():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_folder(folder.parent)
 
 
 def fsync_folder(folder: Path) -> None:
@@ -49,16 +58,25 @@ def create(path: Path, data: bytes) -> bool:
     if path.exists():
         return False
     temporary = temporary_beside(path)
-    _write_synced(temporary, data)
+    _write_synced(temporary, data, path)
     return publish(temporary, path)
 
 
 def replace(path: Path, data: bytes) -> None:
     """Write or overwrite `path` atomically: readers see the old bytes or the new, never a mixture."""
     temporary = temporary_beside(path)
-    _write_synced(temporary, data)
-    temporary.replace(path)
-    fsync_folder(path.parent)
+    _write_synced(temporary, data, path)
+    overwrite(temporary, path)
+
+
+def overwrite(temporary: Path, final: Path) -> None:
+    """Give a complete, fsynced temporary file its final name, whether that is taken or not."""
+    try:
+        temporary.replace(final)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(final.parent)
 
 
 def compare_and_swap(path: Path, expected: bytes | None, data: bytes) -> None:
@@ -80,8 +98,11 @@ def compare_and_swap(path: Path, expected: bytes | None, data: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """An exclusive lock beside `path`, held across processes and released by the kernel if the holder dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """An exclusive lock beside `path`, held across processes and threads, released by the kernel if the holder dies.
+
+    Taking it twice in one thread waits for ever; Store.locked may be nested.
+    """
+    make_folder(path.parent)
     fd = os.open(path.parent / f".{path.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -106,18 +127,26 @@ def is_locked(lock: Path) -> bool:
 
 
 @contextmanager
-def writing(temporary: Path) -> Iterator[BinaryIO]:
-    """A temporary file to write, synced at the end; one that cannot be finished (a full disk) is removed."""
+def writing(temporary: Path, final: Path | None = None) -> Iterator[BinaryIO]:
+    """A temporary file to write, synced at the end; one that cannot be finished (a full disk) is removed.
+
+    An OSError that names no file names `final`, what the file was to become.
+    """
     try:
         with open(temporary, "xb") as f:
             yield f
             f.flush()
             os.fsync(f.fileno())
+    except OSError as e:
+        temporary.unlink(missing_ok=True)
+        if e.filename is None and e.errno is not None:
+            e.filename = str(final or temporary)
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    with writing(path) as f:
+def _write_synced(temporary: Path, data: bytes, final: Path) -> None:
+    with writing(temporary, final) as f:
         f.write(data)

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
+from sevenfold.storage import tombstones
 from sevenfold.storage.canonical import digest_json, digest_table
 from sevenfold.storage.chunks import PLACED, Kept, Part, cut
 from sevenfold.storage.errors import SevenfoldError
@@ -72,7 +73,8 @@ def ingest(
         )
     started = time.perf_counter()
     measured, bad = _measure_all(store, dataset, source, workers, progress or silent)
-    rows, properties, aliases, quarantine = resolve(source.inputs, measured, bad, classes, source.location)
+    measured, refused = tombstones.refuse(tombstones.read(store), measured)
+    rows, properties, aliases, quarantine = resolve(source.inputs, measured, [*bad, *refused], classes, source.location)
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
     digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
     batch = batch or check_batch(f"{_stem(source.name)}-{digest[:8]}")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold import __version__
 from sevenfold.storage import commit as committing
-from sevenfold.storage import findings, signals, versions
+from sevenfold.storage import findings, signals, takedown, versions
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
-from sevenfold.storage.canonical import canonical_json
-from sevenfold.storage.diff import diff
+from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import LANDING, QUARANTINE, read_parquet
 from sevenfold.storage.ingest import ingest
@@ -25,10 +26,14 @@ from sevenfold.storage.keys import LAKE, aliases_key, batch_key, landing_key, qu
 from sevenfold.storage.names import check_digest, check_name
 from sevenfold.storage.pack import change
 from sevenfold.storage.progress import Progress
-from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, read_json
+from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, parse_json
 from sevenfold.storage.retry import changed_inputs
 from sevenfold.storage.sources import Source, open_source
 from sevenfold.storage.store import LocalStore, Store, open_store
+
+if TYPE_CHECKING:
+    from sevenfold.storage.lineage import Lineage
+    from sevenfold.storage.query import Session
 
 SHARD_BYTES = 64 << 20
 """Default size of a shard: large enough to stream, small enough to hold in memory while it is written."""
@@ -48,9 +53,11 @@ class Lake:
         Raises SevenfoldError when there is none or its format is unknown.
         """
         store = url if isinstance(url, Store) else open_store(url)
-        if not store.exists(LAKE):
-            raise SevenfoldError("there is no lake", where=store.url, do="make one with `sevenfold init`")
-        shard_bytes = read_json(store, LAKE, "lake").get("shard_bytes")
+        try:
+            data = store.read(LAKE)
+        except (FileNotFoundError, NotADirectoryError):
+            raise SevenfoldError("there is no lake", where=store.url, do="make one with `sevenfold init`") from None
+        shard_bytes = parse_json(data, "lake", f"{store.url}/{LAKE}").get("shard_bytes")
         if not isinstance(shard_bytes, int) or shard_bytes < 1:
             raise SevenfoldError(
                 f"shard_bytes is {shard_bytes!r}", where=f"{store.url}/{LAKE}", expected="a number of bytes"
@@ -61,7 +68,7 @@ class Lake:
     def create(url: str | os.PathLike[str] | Store, *, shard_bytes: int = SHARD_BYTES) -> Lake:
         """Make a lake, or open the one that is there."""
         store = url if isinstance(url, Store) else open_store(url)
-        if not store.exists(LAKE):
+        if not store.exists(LAKE):  # else nothing is written, and a store that may only be read will do
             store.create(LAKE, canonical_json({"format": FORMAT, "shard_bytes": shard_bytes}))
         return Lake.open(store)
 
@@ -130,10 +137,13 @@ class Lake:
     def batch(self, dataset: str, batch: str) -> Batch:
         """One batch record. Raises SevenfoldError naming those that exist."""
         key = batch_key(dataset, batch)
-        if not self.store.exists(key):
+        try:
+            return Batch.parse(self.store.read(key), f"{self.store.url}/{key}")
+        except FileNotFoundError:
             there = ", ".join(b.batch for b in self.batches(dataset)) or "none"
-            raise SevenfoldError(f"{dataset} has no batch {batch!r}", where=self.store.url, expected=f"one of: {there}")
-        return Batch.read(self.store, key)
+            raise SevenfoldError(
+                f"{dataset} has no batch {batch!r}", where=self.store.url, expected=f"one of: {there}"
+            ) from None
 
     def batch_rows(self, dataset: str, batch: str) -> pa.Table:
         """The landed samples of a batch (index.LANDING)."""
@@ -150,13 +160,39 @@ class Lake:
         """Record that a batch was admitted, rejected or committed. A committed batch stays committed."""
         if status not in STATUSES:
             raise SevenfoldError(f"{status!r} is no status of a batch", expected=", ".join(STATUSES))
+        return self._set_status(self.batch(dataset, batch), status, clock)
 
+    def _set_status(self, batch: Batch, status: str, clock: Callable[[], float]) -> Batch:
         def moved(now: Batch) -> Batch:
             if status == now.status or now.status == "committed":
                 return now
             return replace(now, status=status, times={**now.times, status: clock()})
 
-        return change(self.store, self.batch(dataset, batch), moved)
+        return change(self.store, batch, moved)
+
+    def withdraw(self, dataset: str, batch: str, reason: str, *, clock: Callable[[], float] = time.time) -> Batch:
+        """Leave a batch out of the next commits: rejected, with the reason among its notes, until it is judged anew.
+
+        Raises SevenfoldError for a batch that is in a version.
+        """
+
+        def out(now: Batch) -> Batch:
+            if now.status == "committed":
+                raise SevenfoldError(
+                    f"the batch {batch} is committed",
+                    where=dataset,
+                    expected="a batch that is landed, admitted or rejected",
+                    do="take its samples out with an exclude overlay, or roll the branch back",
+                )
+            note = f"withdrawn: {' '.join(reason.split())}"
+            if now.status == "rejected" and note in now.notes:
+                return now
+            notes = (*(n for n in now.notes if n != note), note)
+            return replace(now, status="rejected", notes=notes, times={**now.times, "rejected": clock()})
+
+        if not reason.strip():
+            raise SevenfoldError("there is no reason", where=batch, do="say why the batch is left out")
+        return change(self.store, self.batch(dataset, batch), out)
 
     def pack(self, dataset: str, batch: str, branch: str = "main", *, progress: Progress | None = None) -> Batch:
         """Write the shards of one admitted batch ahead of the commit that will include it."""
@@ -187,15 +223,68 @@ class Lake:
             message=message,
             edits=overlays,
             start=start,
-            provenance={**(provenance or {}), "time": clock()},
+            provenance=self._provenance(provenance, clock),
             shard_bytes=self.shard_bytes,
             progress=progress,
         )
         held = set(self.manifest(version.content_id).batch_ids)
         for batch in self.batches(dataset):
-            if batch.status == "admitted" and batch.batch in held:
-                self.set_status(dataset, batch.batch, "committed", clock=clock)
+            if batch.status != "committed" and batch.batch in held:
+                self._set_status(batch, "committed", clock)
         return version, made
+
+    def _provenance(self, given: Mapping[str, Any] | None, clock: Callable[[], float]) -> dict[str, Any]:
+        """What a version tells of its making: code, config (digest of what decides its bytes) and time."""
+        config = digest_json({"shard_bytes": self.shard_bytes})
+        return {"code": __version__, "config": config, **(given or {}), "time": clock()}
+
+    def compact(
+        self,
+        dataset: str,
+        branch: str = "main",
+        *,
+        message: str = "compacted",
+        provenance: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> tuple[Version, bool]:
+        """The same samples in full shards without overlays, as the branch's next version (see storage.compact)."""
+        from sevenfold.storage.compact import compact
+
+        return compact(
+            self.store, dataset, branch=branch, message=message, shard_bytes=self.shard_bytes,
+            provenance=self._provenance(provenance, clock), progress=progress,
+        )  # fmt: skip
+
+    def merge(
+        self,
+        dataset: str,
+        theirs: str,
+        into: str = "main",
+        *,
+        message: str | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> tuple[Version, bool]:
+        """Bring a version's batches and edits into a branch. Raises merge.MergeConflict (see storage.merge)."""
+        from sevenfold.storage.merge import merge
+
+        return merge(
+            self.store, dataset, theirs, into=into, message=message or f"merge {theirs} into {into}",
+            provenance=self._provenance(provenance, clock),
+        )  # fmt: skip
+
+    def urls(self, dataset: str, ref: str = "main", split: str = "train") -> list[str]:
+        """Where a split's shards lie, for stock WebDataset readers. SevenfoldError for a version with overlays."""
+        from sevenfold.storage.urls import urls
+
+        return urls(self.store, self.manifest(self.version(dataset, ref).content_id), split)
+
+    def lineage(self, dataset: str, ref: str = "main") -> Lineage:
+        """What a version came from and what came of it (see storage.lineage)."""
+        from sevenfold.storage.lineage import lineage
+
+        return lineage(self.store, dataset, ref)
 
     def datasets(self) -> list[str]:
         """Datasets with a landing or a version."""
@@ -239,13 +328,24 @@ class Lake:
         """Effective samples of a version (index.SAMPLES), overlays applied, in a fixed order."""
         return self.samples_of(self.version(dataset, ref).content_id)
 
-    def samples_of(self, content_id: str) -> pa.Table:
-        """Effective samples of a content id (index.SAMPLES)."""
-        return committing.samples(self.store, self.manifest(content_id))
+    def samples_of(self, content_id: str, *, masked: bool = False) -> pa.Table:
+        """Effective samples of a content id (index.SAMPLES).
+
+        With `masked`, those that were taken down keep an empty row (see storage.commit.samples).
+        """
+        return committing.samples(self.store, self.manifest(content_id), masked=masked)
+
+    def redacted(self, content_id: str) -> tuple[takedown.Takedown, ...]:
+        """The takedowns that took samples out of a content id, oldest first; none for nearly every one."""
+        return takedown.of_manifest(self.store, self.manifest(content_id))
 
     def diff(self, dataset: str, before: str, after: str) -> dict[str, Any]:
         """What changed from one version to another: counts and rows (see storage.diff)."""
-        return diff(self.samples(dataset, before), self.samples(dataset, after))
+        from sevenfold.storage.compare import diff_versions
+
+        return diff_versions(
+            self.store, *(self.manifest(self.version(dataset, ref).content_id) for ref in (before, after))
+        )
 
     # Bytes
 
@@ -355,8 +455,14 @@ class Lake:
         """The rows of an overlay (index.OVERLAY)."""
         return overlaying.read_overlay(self.store, check_digest(digest, "overlay digest"))
 
-    def sql(self, query: str, dataset: str | None = None) -> pa.Table:
-        """Answer one SELECT over the lake (see storage.query)."""
+    def sql(self, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
+        """Answer one SELECT over the lake; `samples` is the version `ref` of the dataset (see storage.query)."""
         from sevenfold.storage import query as querying
 
-        return querying.run(self.store, query, dataset)
+        return querying.run(self.store, query, dataset, ref)
+
+    def session(self) -> AbstractContextManager[Session]:
+        """Many queries with one database: `with lake.session() as ask: ask.run("select ...")` (see storage.query)."""
+        from sevenfold.storage import query as querying
+
+        return querying.session(self.store)

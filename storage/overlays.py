@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.storage import redactions
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import BAKED, OVERLAY, SAMPLES, conform, read_parquet, write_parquet
@@ -52,13 +53,18 @@ def write_overlay(store: Store, table: pa.Table) -> str:
 
 
 def read_overlay(store: Store, digest: str) -> pa.Table:
-    """The overlay's rows, columns of index.OVERLAY."""
+    """The overlay's rows, columns of index.OVERLAY; of samples that were taken down without label and reason."""
+    return stored_rows(store, redactions.current(store).last("overlays", digest))
+
+
+def stored_rows(store: Store, digest: str) -> pa.Table:
+    """The rows in the overlay file of this very digest."""
     return read_parquet(store, overlay_key(digest), OVERLAY)
 
 
 def conflicts(ours: Sequence[pa.Table], theirs: Sequence[pa.Table]) -> pa.Table:
     """Fields that two series of overlays leave at different values: id, field, ours, theirs (as text)."""
-    mine, other = _last_words(ours), _last_words(theirs)
+    mine, other = last_words(ours), last_words(theirs)
     place = pc.index_in(mine["id"], value_set=other["id"].combine_chunks())
     both = mine.filter(pc.is_valid(place))
     beside = other.take(place.drop_null())
@@ -72,7 +78,7 @@ def conflicts(ours: Sequence[pa.Table], theirs: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts).sort_by([("id", "ascending"), ("field", "ascending")])
 
 
-def _last_words(overlays: Sequence[pa.Table]) -> pa.Table:
+def last_words(overlays: Sequence[pa.Table]) -> pa.Table:
     """id and EDITS: what a series of overlays says last about every field of every id it names."""
     rows = pa.concat_tables([o.select(["id", *EDITS]) for o in overlays]) if overlays else OVERLAY.empty_table()
     ids = pc.unique(rows["id"])
@@ -92,6 +98,12 @@ EDITS = ("exclude", "label", "split", "weight")
 
 def apply(rows: pa.Table, overlays: Sequence[pa.Table]) -> pa.Table:
     """Effective samples (index.SAMPLES) of index rows: later overlays win field by field; excluded rows go last."""
+    table = effective(rows, overlays)
+    return conform(table.filter(pc.invert(table["exclude"])), SAMPLES)
+
+
+def effective(rows: pa.Table, overlays: Sequence[pa.Table]) -> pa.Table:
+    """index.SAMPLES and index.BAKED of index rows, excluded ones too; neither `weight` nor `exclude` is null."""
     table = conform(rows, pa.schema([*SAMPLES, *(f for f in BAKED if f.name not in SAMPLES.names)]))
     table = table.set_column(table.column_names.index("weight"), "weight", pc.fill_null(table["weight"], 1.0))
     excluded = pc.fill_null(table["exclude"], False)
@@ -101,4 +113,19 @@ def apply(rows: pa.Table, overlays: Sequence[pa.Table]) -> pa.Table:
         for name in ("label", "split", "weight"):
             column = pc.coalesce(pc.take(overlay[name], place), table[name])
             table = table.set_column(table.column_names.index(name), name, column)
-    return conform(table.filter(pc.invert(excluded)), SAMPLES)
+    return table.set_column(table.column_names.index("exclude"), "exclude", excluded)
+
+
+def changes(before: pa.Table, after: pa.Table) -> pa.Table:
+    """The overlay that turns one table of effective rows into another, for the ids that are in both."""
+    place = pc.index_in(after["id"], value_set=before["id"].combine_chunks())
+    both, was = after.filter(pc.is_valid(place)), before.take(place.drop_null())
+    columns, any_changed = {"id": both["id"]}, pa.chunked_array([pa.repeat(pa.scalar(False), both.num_rows)])
+    for name in EDITS:
+        same = pc.or_(
+            pc.fill_null(pc.equal(both[name], was[name]), False),
+            pc.and_(pc.is_null(both[name]), pc.is_null(was[name])),
+        )
+        columns[name] = pc.if_else(same, pa.scalar(None, both.schema.field(name).type), both[name])
+        any_changed = pc.or_(any_changed, pc.invert(same))
+    return checked(pa.table(columns).filter(any_changed))

@@ -6,7 +6,6 @@ id order, so that the classes are mixed and any machine writes the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.storage import tar
+from sevenfold.storage import redactions
 from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, conform, read_parquet, write_parquet
+from sevenfold.storage.index import ALIASES, INDEX, LANDING, QUARANTINE, QUEUE, read_parquet, write_parquet
 from sevenfold.storage.keys import (
     aliases_key,
     batch_key,
@@ -30,6 +29,7 @@ from sevenfold.storage.keys import (
 from sevenfold.storage.names import SPLITS
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
+from sevenfold.storage.shards import Sample, cuts, index_rows, write_shards
 from sevenfold.storage.sources import InputError, Source
 from sevenfold.storage.store import Store
 
@@ -91,10 +91,11 @@ def pack(
         packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
     relabelled = _known_again(store, batch, old, old_labels)
     quarantined = landing_quarantined(batch) + changed
+    kept = redactions.current(store).entry(packed)["samples"]  # of the landed; `packed` counts slots
     counts = {
         "inputs": batch.counts["inputs"],
-        "samples": packed["samples"],
-        "aliases": batch.counts["inputs"] - packed["samples"] - relabelled - quarantined,
+        "samples": kept,
+        "aliases": batch.counts["inputs"] - kept - relabelled - quarantined,
         "relabels": relabelled,
         "quarantined": quarantined,
     }
@@ -120,6 +121,7 @@ def landing_quarantined(batch: Batch) -> int:
 
 
 def _all_there(store: Store, packed: Mapping[str, Any]) -> bool:
+    packed = redactions.current(store).entry(packed)
     index = packed["index"]
     return all(store.renew(shard_key(s["digest"])) for s in packed["shards"]) and (
         index is None or store.renew(index_key(index))
@@ -127,7 +129,7 @@ def _all_there(store: Store, packed: Mapping[str, Any]) -> bool:
 
 
 class _Writer:
-    """Writes shard after shard, each held in memory whole so that its digest is known before it has a name."""
+    """Reads and checks shard after shard while the one before is written."""
 
     def __init__(
         self,
@@ -145,31 +147,26 @@ class _Writer:
         self.changed: list[dict[str, Any]] = []
 
     def write(self, rows: pa.Table) -> _Writer:
-        done, total = 0, rows.num_rows
-        for split in SPLITS:
-            part = rows.filter(pc.equal(rows["split"], split))
-            for group in self._groups(part):
-                self._shard(split, group)
-                done += group.num_rows
-                self.progress(done, total, "writing shards")
+        parts = [(s, g) for s in SPLITS for g in self._groups(rows.filter(pc.equal(rows["split"], s)))]
+        kept: list[list[int]] = [[] for _ in parts]
+        shards = write_shards(self.store, (self._samples(*part, keep) for part, keep in zip(parts, kept, strict=True)))
+        done = 0
+        for (split, group), keep, shard in zip(parts, kept, shards, strict=True):
+            if shard:
+                self.groups.append(index_rows(group.take(keep), self.batch.batch, shard))
+                self.shards.append(
+                    {"digest": shard.digest, "samples": shard.samples, "bytes": shard.bytes, "split": split}
+                )
+            done += group.num_rows
+            self.progress(done, rows.num_rows, "writing shards")
         return self
 
     def _groups(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """Cut rows (in id order) so that each group's tar stays within shard_bytes, one sample at least."""
-        start, length = 0, 0
-        for i, size in enumerate(rows["bytes"].to_pylist()):
-            need = tar.member_length(size) + tar.member_length(8)
-            if length and length + need > self.shard_bytes:
-                yield rows.slice(start, i - start)
-                start, length = i, 0
-            length += need
-        if start < rows.num_rows:
-            yield rows.slice(start)
+        """Cut rows (in id order) into shards."""
+        return (rows.slice(*cut) for cut in cuts(rows["bytes"].to_pylist(), self.shard_bytes))
 
-    def _shard(self, split: str, rows: pa.Table) -> None:
-        pieces: list[bytes] = []
-        position = 0
-        keep, offsets, sizes, components = [], [], [], []
+    def _samples(self, split: str, rows: pa.Table, keep: list[int]) -> Iterator[Sample]:
+        """What is still as it was measured; `keep` collects which rows that is."""
         for i, (key, ext, path, label) in enumerate(
             zip(*(rows[c].to_pylist() for c in ("id", "ext", "path", "label")), strict=True)
         ):
@@ -181,36 +178,9 @@ class _Writer:
             if digest_bytes(data) != key:
                 self._set_aside(path, label, split, "its bytes are not those that were measured when it landed")
                 continue
-            name = key.encode()
-            pieces += (tar.header(name + b"." + ext.encode(), len(data)), data, tar.padding(len(data)))
             keep.append(i)
-            offsets.append(position + tar.BLOCK)
-            sizes.append(len(data))
-            position += tar.member_length(len(data))
-            others = []
-            if label is not None:
-                number = b"%d" % self.classes[label]
-                pieces += (tar.header(name + b".cls", len(number)), number, tar.padding(len(number)))
-                others.append({"ext": "cls", "offset": position + tar.BLOCK, "size": len(number)})
-                position += tar.member_length(len(number))
-            components.append(others)
-        if not keep:
-            return
-        pieces.append(tar.END)
-        digest = _publish_shard(self.store, pieces)
-        table = rows.take(keep)
-        n = table.num_rows
-        columns = {
-            "batch": pa.array([self.batch.batch] * n),
-            "shard": pa.array([digest] * n),
-            "offset": pa.array(offsets, pa.int64()),
-            "size": pa.array(sizes, pa.int64()),
-            "components": pa.array(components, INDEX.field("components").type),
-        }
-        for name, column in columns.items():
-            table = table.append_column(name, column)
-        self.groups.append(conform(table, INDEX))
-        self.shards.append({"digest": digest, "samples": n, "bytes": position + len(tar.END), "split": split})
+            image = (ext, data)
+            yield key, (image,) if label is None else (image, ("cls", b"%d" % self.classes[label]))
 
     def _set_aside(self, path: str, label: str | None, split: str, detail: str) -> None:
         self.changed.append(
@@ -219,27 +189,16 @@ class _Writer:
         )  # fmt: skip
 
 
-def _publish_shard(store: Store, pieces: list[bytes]) -> str:
-    h = hashlib.sha256()
-    for piece in pieces:
-        h.update(piece)
-    digest = h.hexdigest()
-    if not store.renew(shard_key(digest)):
-        with store.writing(shard_key(digest)) as draft:
-            draft.file.writelines(pieces)
-    return digest
-
-
 def _known_again(store: Store, batch: Batch, old: pa.Table, known_labels: pa.Array) -> int:
     """Known ids: same label (or none) is one more path of it, another label is a proposal for people to decide."""
     key = aliases_key(batch.dataset, batch.batch)
     aliases = read_parquet(store, key, ALIASES)
-    aliases = aliases.filter(pc.not_equal(aliases["reason"], _KNOWN))
+    aliases = aliases.filter(pc.not_equal(aliases["reason"], KNOWN))
     again: list[dict[str, Any]] = []
     proposals: list[dict[str, Any]] = []
     for row, label in zip(old.select(["id", "path", "label"]).to_pylist(), known_labels.to_pylist(), strict=True):
         if row["label"] is None or row["label"] == label:
-            again.append({**row, "reason": _KNOWN})
+            again.append({**row, "reason": KNOWN})
         else:
             rank = len(proposals) + 1
             proposals.append(
@@ -253,7 +212,8 @@ def _known_again(store: Store, batch: Batch, old: pa.Table, known_labels: pa.Arr
     return len(proposals)
 
 
-_KNOWN = "known already"
+KNOWN = "known already"
+"""Why an input is an alias of a sample that a version had before its batch."""
 
 
 def _note_changed(store: Store, batch: Batch, changed: list[dict[str, Any]]) -> None:

@@ -1,157 +1,212 @@
-"""DuckDB as the lens: views over the lake's Parquet and JSON, read-only and unable to reach any other file."""
+"""DuckDB as the lens: one SELECT over the lake's views, read-only, bounded in memory, confined to the lake."""
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from sevenfold.storage import versions
-from sevenfold.storage.commit import read_batches
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import ALIASES, INDEX, QUARANTINE, QUEUE, SAMPLES
-from sevenfold.storage.keys import index_key, overlay_key
+from sevenfold.storage.lens import Asked, Lens, text
 from sevenfold.storage.records import Manifest
-from sevenfold.storage.signals import PREDICTION, SIGNAL
 from sevenfold.storage.store import Store
+from sevenfold.storage.views import VIEWS, create_views
 
 if TYPE_CHECKING:
     import duckdb
 
-VIEWS = (
-    "samples", "samples_all", "aliases", "batches", "versions", "shards", "signals", "predictions", "verdicts",
-    "quarantine", "queues", "runs", "steps", "models",
-)  # fmt: skip
+MEMORY = 3 << 29
+"""Most bytes (1.5 GiB) that DuckDB may hold for one query, or half of the machine's memory if that is less. What does
+not fit goes to a private temporary folder (TMPDIR decides where) that is removed with the query."""
+
+BATCH_ROWS = 100_000
+"""Rows of an answer that are in Python's hands at a time."""
+
+Result = TypeVar("Result")
 
 
-def run(store: Store, query: str, dataset: str | None = None) -> pa.Table:
-    """Answer one SELECT over the lake's views (VIEWS) as an Arrow table.
+@dataclass(frozen=True)
+class Answer:
+    """A query's answer as it comes: its columns, and its record batches, which can be read once."""
 
-    `samples` is the newest version of `dataset`'s main branch (of the only dataset, or the first by name).
-    Raises SevenfoldError for anything that is not one SELECT, and for whatever DuckDB refuses.
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+def run(store: Store, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
+    """Answer one SELECT over the lake's views (views.VIEWS) as an Arrow table; see `Session.stream`."""
+    with session(store) as asking:
+        return asking.run(query, dataset, ref)
+
+
+@contextmanager
+def stream(store: Store, query: str, dataset: str | None = None, ref: str = "main") -> Iterator[Answer]:
+    """Answer one SELECT batch by batch, for answers larger than memory; see `Session.stream`."""
+    with session(store) as asking, asking.stream(query, dataset, ref) as answer:
+        yield answer
+
+
+@contextmanager
+def session(store: Store) -> Iterator[Session]:
+    """Many queries of one thread: the database is opened once, and footers and manifests are read once.
+
+    What others write meanwhile is seen by the next query.
+    """
+    inside = store.folder
+    with connected(inside) as (connection, plain):
+        _lock(connection, inside)
+        yield Session(store, connection, plain)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A lake with a database open beside it; see `session`."""
+
+    store: Store
+    connection: duckdb.DuckDBPyConnection
+    plain: Callable[[Path], Path]
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+
+    def run(self, query: str, dataset: str | None = None, ref: str = "main") -> pa.Table:
+        """The whole answer; see `stream`."""
+        with self.stream(query, dataset, ref) as answer:
+            return pa.Table.from_batches(list(answer.batches), schema=answer.schema)
+
+    @contextmanager
+    def stream(self, query: str, dataset: str | None = None, ref: str = "main") -> Iterator[Answer]:
+        """Answer one SELECT over the lake's views, batch by batch. Ctrl-C interrupts it.
+
+        `samples` is the version `ref` of `dataset` (of the only dataset, or the first by name): a branch, tag, `v3`,
+        the start of a content id, or a date `2026-05-01` for the newest version of main made by then.
+        Raises SevenfoldError for anything that is not one SELECT, and for whatever DuckDB refuses.
+        """
+        import duckdb
+
+        connection = self.connection
+        try:
+            asked = _parsed(connection, query, dataset, ref)
+            create_views(connection, Lens(self.store, asked, self.plain, self.manifests))
+        except duckdb.Error as e:
+            raise _refusal(e) from None
+        with ThreadPoolExecutor(1) as worker, ExitStack() as done:
+
+            def wait(step: Callable[[], Result]) -> Result:
+                # DuckDB does not look for signals while it works: the main thread has to be free to take them
+                future = worker.submit(step)
+                try:
+                    return future.result()
+                except (duckdb.Error, OSError) as e:  # OSError: how Arrow's streams pass on an error of DuckDB
+                    raise _refusal(e) from None
+                except BaseException:
+                    connection.interrupt()
+                    raise
+
+            reader = wait(lambda: connection.sql(query).to_arrow_reader(BATCH_ROWS))
+            done.callback(reader.close)  # also when the rest of the answer is not wanted
+            names = _distinct(reader.schema.names)
+            schema = pa.schema([f.with_name(n) for f, n in zip(reader.schema, names, strict=True)])
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                while (batch := wait(lambda: next(reader, None))) is not None:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+            yield Answer(schema, batches())
+
+
+@contextmanager
+def connected(inside: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, Callable[[Path], Path]]]:
+    """A database in memory for the files of a folder, and how to write a path of one in SQL.
+
+    It loads no extension, sees no Python variable and spills only into a folder of its own.
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config={
-        "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
-        "python_enable_replacements": "false",
-    })  # fmt: skip
-    try:
-        statements = connection.extract_statements(query)
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise SevenfoldError("this is not one SELECT", where=query.strip()[:80], expected="a single SELECT query")
-        create_views(connection, store, dataset, query)
-        connection.execute(f"SET allowed_directories = [{_text(str(store.local('')))}]")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        table = connection.sql(query).to_arrow_table()
-        return table.rename_columns(_distinct(table.column_names))
-    except duckdb.Error as e:
-        names = ", ".join(VIEWS)
-        raise SevenfoldError(str(e).strip(), expected=f"SQL over the views {names}") from None
-    finally:
-        connection.close()
+    with tempfile.TemporaryDirectory(prefix="sevenfold-query-") as made:
+        private = Path(made)
+        connection = duckdb.connect(":memory:", config={
+            "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "memory_limit": f"{memory_limit()}B", "temp_directory": str(private / "spill"),
+            "secret_directory": str(private / "none"), "allow_persistent_secrets": "false",
+        })  # fmt: skip
+        try:
+            # DuckDB draws it into the answer on stdout where it takes the program for a prompt, as under `python -c`
+            connection.execute("SET enable_progress_bar = false")
+            connection.execute("SET parquet_metadata_cache = true")  # files are opened to make a view and to read it
+            yield connection, _plain(inside, private)
+        finally:
+            connection.close()
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, store: Store, dataset: str | None, query: str = "") -> None:
-    """Define every view; those over one version each only when `query` could name them (empty: all)."""
-    root, names = store.local(""), store.names("datasets")
-    default = dataset or (names[0] if names else None)
-    every: list[str] = []
-    version_rows, shard_rows = [], []
-    newest: str | None = None
-    for name in names:
-        branches, tags = versions.read_refs(store, name, "branches"), versions.read_refs(store, name, "tags")
-        for version in versions.list_versions(store, name):
-            pointing = [k for k, v in {**branches, **tags}.items() if v == version.number]
-            version_rows.append(
-                {
-                    "dataset": name, "version": version.name, "number": version.number,
-                    "content_id": version.content_id, "parents": [f"v{p}" for p in version.parents],
-                    "message": version.message, "time": version.provenance.get("time"), "refs": pointing,
-                }
-            )  # fmt: skip
-            manifest = versions.read_manifest(store, version.content_id)
-            shard_rows += [{"dataset": name, "version": version.name, **s} for s in manifest.shards]
-            select = version_sql(store, manifest)
-            if not query or "samples_all" in query.lower():
-                every.append(f"SELECT {_text(name)} AS dataset, {_text(version.name)} AS version, * FROM ({select})")
-            if name == default and branches.get("main") == version.number:
-                newest = select
-    _view(connection, "samples", newest or _empty(SAMPLES))
-    empty_all = pa.schema([pa.field("dataset", pa.string()), pa.field("version", pa.string()), *SAMPLES])
-    _view(connection, "samples_all", " UNION ALL ".join(every) or _empty(empty_all))
-    _table(connection, "versions", version_rows, _VERSIONS)
-    _table(connection, "shards", shard_rows, _SHARDS)
-    _table(connection, "batches", _batch_rows(store), _BATCHES)
-    _parquet(connection, root, "aliases", "batches/*/*.aliases.parquet", ALIASES, ("dataset", "batch"))
-    _parquet(connection, root, "quarantine", "quarantine/*/*.parquet", QUARANTINE, ("dataset", "batch"))
-    _parquet(connection, root, "queues", "queues/*/*.parquet", QUEUE, ("dataset", "queue"))
-    _parquet(connection, root, "signals", "signals/*/*/*.parquet", SIGNAL, ())
-    _parquet(connection, root, "predictions", "predictions/*.parquet", PREDICTION, ())
-    _parquet(connection, root, "verdicts", "checks/*/*/*.parquet", _VERDICTS, ())
-    _parquet(connection, root, "steps", "runs/*/steps/*.parquet", pa.schema([("run_id", pa.string())]), ())
-    _json(connection, root, "runs", "runs/*/config.json", pa.schema([("run_id", pa.string())]))
-    _json(connection, root, "models", "models/*/*/model.json", pa.schema([("name", pa.string())]))
+def memory_limit() -> int:
+    """Bytes that one query may hold: MEMORY, or half of the machine's."""
+    return min(MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
-def version_sql(store: Store, manifest: Manifest) -> str:
-    """A SELECT of the version's effective samples (index.SAMPLES), the SQL twin of overlays.apply."""
-    indexes = [str(store.local(index_key(b["index"]))) for b in manifest.batches if b["index"]]
-    if not indexes:
-        return _empty(SAMPLES)
-    columns = [f.name for f in INDEX if f.name not in ("components", "label", "split")]
-    rows = f"read_parquet([{', '.join(map(_text, indexes))}])"
-    if not manifest.overlays:
-        return f"SELECT {', '.join(map(_quoted, columns))}, label, split, 1.0::DOUBLE AS weight FROM {rows}"
-    layers = " UNION ALL ".join(
-        f"SELECT *, {i} AS layer FROM read_parquet({_text(str(store.local(overlay_key(d))))})"
-        for i, d in enumerate(manifest.overlays)
-    )
-    last = ", ".join(
-        f"arg_max({c}, layer) FILTER ({c} IS NOT NULL) AS {c}" for c in ("exclude", "label", "split", "weight")
-    )
-    return (
-        f"SELECT {', '.join('r.' + _quoted(c) for c in columns)}, coalesce(o.label, r.label) AS label, "
-        f"coalesce(o.split, r.split) AS split, coalesce(o.weight, 1.0) AS weight FROM {rows} r "
-        f"LEFT JOIN (SELECT id, {last} FROM ({layers}) GROUP BY id) o ON o.id = r.id "
-        "WHERE NOT coalesce(o.exclude, false)"
-    )
+def _lock(connection: duckdb.DuckDBPyConnection, inside: Path) -> None:
+    """From here on nothing outside `inside` can be opened, and no setting can be changed back."""
+    connection.execute("SET allowed_directories = [" + text(str(inside)) + "]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
 
 
-_VERSIONS = pa.schema(
-    [
-        ("dataset", pa.string()), ("version", pa.string()), ("number", pa.int64()), ("content_id", pa.string()),
-        ("parents", pa.list_(pa.string())), ("message", pa.string()), ("time", pa.float64()),
-        ("refs", pa.list_(pa.string())),
-    ]
-)  # fmt: skip
-_SHARDS = pa.schema(
-    [
-        ("dataset", pa.string()), ("version", pa.string()), ("batch", pa.string()), ("split", pa.string()),
-        ("digest", pa.string()), ("samples", pa.int64()), ("bytes", pa.int64()), ("index", pa.string()),
-    ]
-)  # fmt: skip
-_BATCHES = pa.schema(
-    [
-        ("dataset", pa.string()), ("batch", pa.string()), ("status", pa.string()), ("source", pa.string()),
-        ("inputs", pa.int64()), ("samples", pa.int64()), ("aliases", pa.int64()), ("relabels", pa.int64()),
-        ("quarantined", pa.int64()), ("landed", pa.float64()), ("ingest_seconds", pa.float64()),
-    ]
-)  # fmt: skip
-_VERDICTS = pa.schema([("v", pa.string()), ("check", pa.string()), ("subject", pa.string()), ("result", pa.string())])
+def _plain(inside: Path, private: Path) -> Callable[[Path], Path]:
+    """How a file of `inside` is written in SQL: DuckDB takes *, ? and [ in a path as patterns, so a link stands in."""
+    if not any(c in str(inside) for c in "*?["):
+        return lambda path: path
+    link = private / "lake"
+    link.symlink_to(inside, target_is_directory=True)
+    return lambda path: link / path.relative_to(inside)
 
 
-def _batch_rows(store: Store) -> list[dict[str, Any]]:
-    return [
-        {
-            "dataset": d, "batch": b.batch, "status": b.status, "source": b.source, **b.counts,
-            "landed": b.times["landed"], "ingest_seconds": b.seconds.get("ingest"),
-        }
-        for d in store.names("batches")
-        for b in read_batches(store, d)
-    ]  # fmt: skip
+def _parsed(connection: duckdb.DuckDBPyConnection, query: str, dataset: str | None, ref: str) -> Asked:
+    """Check that this is one SELECT, and find which views and columns it names."""
+    import duckdb
+
+    statements = connection.extract_statements(query)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise SevenfoldError("this is not one SELECT", where=query.strip()[:80], expected="a single SELECT query")
+    ((described,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+    tree = json.loads(described)
+    if tree.get("error", True):  # a SELECT that DuckDB cannot describe (PIVOT): it gets every view
+        return Asked(dataset, ref, frozenset(VIEWS), None)
+    tables: set[str] = set()
+    columns: set[str] = set()
+    everything = False
+    pending: list[Any] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            pending += node.values()
+            if node.get("type") == "BASE_TABLE":
+                tables.add(node["table_name"].lower())
+                everything |= node.get("schema_name", "") not in ("", "main")  # information_schema lists what there is
+            everything |= node.get("type") == "SHOW_REF" and node.get("show_type") != "DESCRIBE"
+            everything |= node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"] not in _ROWS
+            if node.get("class") == "COLUMN_REF":
+                columns |= {name.lower() for name in node["column_names"]}
+            if node.get("class") == "STAR":
+                columns.add("*")
+    known = frozenset(VIEWS) if everything else frozenset(VIEWS) & tables
+    return Asked(dataset, ref, known, None if "*" in columns else frozenset(columns))
+
+
+_ROWS = ("range", "generate_series", "unnest")
+"""Table functions that read no view. Any other may (query('select ...'), duckdb_views()), so it gets all of them."""
+
+
+def _refusal(error: Exception) -> SevenfoldError:
+    return SevenfoldError(str(error).strip(), expected=f"SQL over the views {', '.join(VIEWS)}")
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -164,73 +219,3 @@ def _distinct(names: list[str]) -> list[str]:
             new = f"{name}_{number}"
         found.append(new)
     return found
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
-
-
-def _view(connection: duckdb.DuckDBPyConnection, name: str, select: str) -> None:
-    connection.execute(f"CREATE VIEW {name} AS {select}")
-
-
-_SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
-
-
-def _sql_type(kind: pa.DataType) -> str:
-    return _sql_type(kind.value_type) + "[]" if pa.types.is_list(kind) else _SQL_TYPES.get(str(kind), "FLOAT")
-
-
-def _empty(schema: pa.Schema) -> str:
-    columns = ", ".join(f'NULL::{_sql_type(f.type)} AS "{f.name}"' for f in schema)
-    return f"SELECT {columns} WHERE false"
-
-
-def _table(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    connection.register(name, pa.Table.from_pylist(rows, schema=schema))
-
-
-def _visible(root: Path, pattern: str) -> list[str]:
-    """The files of a pattern, sorted; nothing hidden, so that no temporary file is ever read."""
-    paths = sorted(root.glob(pattern))
-    return [str(p) for p in paths if not any(part.startswith(".") for part in p.relative_to(root).parts)]
-
-
-def _parquet(
-    connection: duckdb.DuckDBPyConnection,
-    root: Path,
-    name: str,
-    pattern: str,
-    schema: pa.Schema,
-    parts: tuple[str, ...],
-) -> None:
-    """A view over all files of a pattern; `parts` = (folder column, file column) taken from each path."""
-    suffix = pattern.rpartition("*")[2]
-    found = _visible(root, pattern)
-    if not found:
-        extra = [pa.field(p, pa.string()) for p in parts]
-        _view(connection, name, _empty(pa.schema([*extra, *schema])))
-        return
-    taken = ""
-    if parts:
-        file = f"split_part(parse_filename(filename), {_text(suffix)}, 1)"
-        taken = f"parse_path(filename)[-2] AS {_quoted(parts[0])}, {file} AS {_quoted(parts[1])}, "
-    listed = ", ".join(map(_text, found))
-    _view(
-        connection,
-        name,
-        f"SELECT {taken}* EXCLUDE (filename) FROM read_parquet([{listed}], union_by_name = true, filename = true)",
-    )
-
-
-def _json(connection: duckdb.DuckDBPyConnection, root: Path, name: str, pattern: str, schema: pa.Schema) -> None:
-    found = _visible(root, pattern)
-    if not found:
-        _view(connection, name, _empty(schema))
-        return
-    listed = ", ".join(map(_text, found))
-    _view(connection, name, f"SELECT * FROM read_json_auto([{listed}], union_by_name = true)")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from sevenfold.storage import leases, versions
+from sevenfold.storage import leases, redactions, versions
 from sevenfold.storage.commit import read_batches
-from sevenfold.storage.current import current
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import index_key, manifest_key, overlay_key, shard_key, version_key
 from sevenfold.storage.records import Manifest
@@ -26,15 +25,16 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
     read: then nobody knows what it needs.
     """
     kept: set[str] = set()
+    redacted = redactions.current(store)
     datasets = sorted({n for folder in ("datasets", "batches", "reviews") for n in store.names(folder)})
     contents: set[str] = set()
     for dataset in datasets:
         contents |= _contents(store, dataset)
         for batch in _read(partial(read_batches, store, dataset), f"the batches of {dataset}"):
             if batch.packed and batch.status != "rejected":
-                kept.update(_entry(store, batch.packed))
+                kept.update(_entry(redacted, batch.packed))
         for review in _read(partial(list_reviews, store, dataset), f"the reviews of {dataset}"):
-            kept.add(overlay_key(review.overlay))
+            kept |= {overlay_key(review.overlay), overlay_key(redacted.last("overlays", review.overlay))}
     for lease in leases.active(store, clock=clock):
         contents.update(lease.content_ids)
         kept.update(lease.keys)
@@ -46,9 +46,11 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
 def of_content(store: Store, content_id: str) -> set[str]:
     """The keys that one content id needs, its manifest included. Raises SevenfoldError when that cannot be read."""
     manifest: Manifest = _read(partial(versions.read_manifest, store, content_id), f"the manifest {content_id}")
+    redacted = redactions.current(store)
     kept = {manifest_key(content_id), *map(overlay_key, manifest.overlays)}
+    kept |= {overlay_key(redacted.last("overlays", d)) for d in manifest.overlays}
     for entry in manifest.batches:
-        kept.update(_entry(store, entry))
+        kept.update(_entry(redacted, entry))
     return kept
 
 
@@ -65,9 +67,9 @@ def _contents(store: Store, dataset: str) -> set[str]:
     return found
 
 
-def _entry(store: Store, entry: Mapping[str, Any]) -> Iterator[str]:
+def _entry(redacted: redactions.Redactions, entry: Mapping[str, Any]) -> Iterator[str]:
     """An entry's files, those it names and those that stand for them today."""
-    for form in (entry, current(store, entry)):
+    for form in (entry, redacted.entry(entry)):
         if form["index"]:
             yield index_key(form["index"])
         yield from (shard_key(s["digest"]) for s in form["shards"])

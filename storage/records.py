@@ -75,9 +75,9 @@ class Batch:
         return Batch._of(read_json(store, key, "batch record"))
 
     @staticmethod
-    def parse(data: bytes) -> Batch:
+    def parse(data: bytes, where: str = "") -> Batch:
         """A record from its file bytes."""
-        return Batch._of(parse_json(data, "batch record", ""))
+        return Batch._of(parse_json(data, "batch record", where))
 
     @staticmethod
     def _of(value: dict[str, Any]) -> Batch:
@@ -102,7 +102,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The manifest's file bytes."""
-        return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
+        return canonical_json({"format": FORMAT, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}})
 
     @cached_property
     def content_id(self) -> str:
@@ -128,20 +128,25 @@ class Manifest:
     def read(store: Store, content_id: str) -> Manifest:
         """Parse a manifest file and check that its name is its digest."""
         key = manifest_key(content_id)
-        value = read_json(store, key, "manifest")
+        try:
+            data = store.read(key)
+        except FileNotFoundError:
+            raise SevenfoldError("there is no such manifest", where=f"{store.url}/{key}") from None
+        value = parse_json(data, "manifest", f"{store.url}/{key}")
+        if digest_bytes(data) != content_id:
+            raise SevenfoldError(
+                f"this manifest's digest is {digest_bytes(data)}",
+                where=f"{store.url}/{key}",
+                expected="the digest in its file name",
+                do="restore it from a copy: its bytes have changed",
+            )
         manifest = Manifest(
             classes=tuple(value["classes"]),
             batches=tuple(value["batches"]),
             overlays=tuple(value["overlays"]),
             schema=value["schema"],
         )
-        if manifest.content_id != content_id:
-            raise SevenfoldError(
-                f"this manifest's digest is {manifest.content_id}",
-                where=f"{store.url}/{key}",
-                expected="the digest in its file name",
-                do="restore it from a copy: its bytes have changed",
-            )
+        vars(manifest)["content_id"] = content_id  # known: the canonical JSON need not be made again
         return manifest
 
 
@@ -168,7 +173,15 @@ class Version:
     @staticmethod
     def read(store: Store, key: str) -> Version:
         """Parse a version file."""
-        value = read_json(store, key, "version")
+        return Version._of(read_json(store, key, "version"))
+
+    @staticmethod
+    def parse(data: bytes, where: str) -> Version:
+        """A version from its file bytes."""
+        return Version._of(parse_json(data, "version", where))
+
+    @staticmethod
+    def _of(value: dict[str, Any]) -> Version:
         value.pop("format")
         value["parents"] = tuple(value["parents"])
         return Version(**value)

@@ -52,8 +52,9 @@ def resolve(
 
     if classes:
         inside = pc.or_kleene(pc.is_null(table["label"]), pc.is_in(table["label"], value_set=pa.array(list(classes))))
-        for i, label in _pairs(table.filter(pc.invert(inside)), "label"):
-            detail = f"the label is {label!r}, not one of the {len(set(classes))} declared classes"
+        outside = table.filter(pc.invert(inside))
+        for (i, label), key in zip(_pairs(outside, "label"), outside["id"].to_pylist(), strict=True):
+            detail = f"the label is {label!r}, not one of the {len(set(classes))} declared classes (id {key})"
             aside.append(_set_aside(inputs[i], "label_outside_ontology", detail, root))
         table = _only(table, inside)
 
@@ -65,7 +66,7 @@ def resolve(
     for i, group in clashing:
         said[group] |= {inputs[i].label or ""} - {""}
     for i, group in clashing:
-        detail = f"the same image is labelled {' and '.join(sorted(said[group]))} in one batch"
+        detail = f"the same image is labelled {' and '.join(sorted(said[group]))} in one batch (id {group})"
         aside.append(_set_aside(inputs[i], "contradictory", detail, root))
     table = _only(table.append_column("group_label", pc.take(labels["label_max"], place)), pc.invert(clash))
 

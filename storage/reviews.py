@@ -11,7 +11,7 @@ from sevenfold.storage import overlays
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import check_name
-from sevenfold.storage.records import FORMAT, read_json
+from sevenfold.storage.records import FORMAT, parse_json
 from sevenfold.storage.store import Store
 
 
@@ -65,7 +65,8 @@ def add_review(
 def list_reviews(store: Store, dataset: str) -> list[Review]:
     """All reviews of a dataset, oldest first."""
     folder = f"reviews/{check_name(dataset, 'dataset name')}"
-    found = [_read(store, f"{folder}/{n}") for n in store.names(folder) if n.endswith(".json")]
+    there = store.read_folder(folder, ".json")
+    found = [_parse(data, f"{store.url}/{folder}/{name}") for name, data in there.items()]
     return sorted(found, key=lambda r: (r.time, r.name))
 
 
@@ -83,6 +84,10 @@ def settle(store: Store, review: Review, version: str) -> None:
 
 
 def _read(store: Store, key: str) -> Review:
-    value = read_json(store, key, "review")
+    return _parse(store.read(key), f"{store.url}/{key}")
+
+
+def _parse(data: bytes, where: str) -> Review:
+    value = parse_json(data, "review", where)
     value.pop("format")
     return Review(**{**value, "queues": tuple(value["queues"])})

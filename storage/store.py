@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from sevenfold.storage import files
 from sevenfold.storage.errors import SevenfoldError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 CHANGES = 64
 """How often a read-modify-write is tried again when others change the same record."""
@@ -32,9 +36,21 @@ class Entry:
 
 
 class Store(ABC):
-    """A flat space of keys. Every method may raise OSError for a failing disk or network."""
+    """A flat space of keys. Every method may raise OSError for a failing disk or network.
+
+    May be shared by threads and sent to other processes.
+    """
 
     url = ""
+
+    def __init__(self) -> None:
+        self._probed = False
+        self._held = threading.local()
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """The folder on this machine below which every path lies that `local` gives."""
 
     @abstractmethod
     def read(self, key: str) -> bytes:
@@ -83,6 +99,9 @@ class Store(ABC):
         Raises FileNotFoundError. Content-addressed files are checked against their digest when they are fetched.
         """
 
+    def forget(self, key: str) -> None:  # noqa: B027 - a disk keeps no copies: its files are the files themselves
+        """Remove this machine's copies of a file, if it keeps any."""
+
     @abstractmethod
     def writing(self, key: str, *, overwrite: bool = False) -> AbstractContextManager[Draft]:
         """A draft of the file: write to `draft.file`; when the block ends it is synced and published whole.
@@ -92,12 +111,55 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def locked(self, key: str) -> AbstractContextManager[None]:
-        """Exclude other writers of `key` on all machines for the length of the block (seconds, not minutes)."""
+    def _lock(self, key: str) -> AbstractContextManager[None]:
+        """What `locked` does when the thread does not hold the lock yet."""
 
     @abstractmethod
     def probe(self) -> None:
-        """Raises SevenfoldError when the store does not honour `create` and `swap`. Asked once, before writing."""
+        """Raises SevenfoldError when the store does not honour `create` and `swap`.
+
+        Asked by every process before its first write, Lake.create's included; reading needs no such promise.
+        """
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Exclude other writers of `key`, in all threads, processes and machines, for seconds rather than minutes.
+
+        May be nested: a thread that holds a lock gets it again at once. Two locks are to be taken in one order.
+        """
+        held: set[str] = self._held.__dict__.setdefault("keys", set())
+        if key in held:
+            yield
+            return
+        with self._lock(key):
+            held.add(key)
+            try:
+                yield
+            finally:
+                held.discard(key)
+
+    def together(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """`function` of every item, in order; a store that is far away answers several at once, in threads."""
+        return [function(item) for item in items]
+
+    def read_folder(self, folder: str, suffix: str) -> dict[str, bytes]:
+        """Name -> bytes of the visible files directly in `folder` that end in `suffix`, by name.
+
+        In a bucket one listing tells which of them this machine has read before. Files that vanish are left out.
+        """
+        found = {}
+        for name in self.names(folder):
+            if name.endswith(suffix):
+                try:
+                    found[name] = self.read(f"{folder}/{name}")
+                except FileNotFoundError:
+                    continue
+        return found
+
+    def _ready(self) -> None:
+        if not self._probed:
+            self.probe()
+            self._probed = True
 
     def exists(self, key: str) -> bool:
         """Whether there is a file of this name."""
@@ -113,7 +175,10 @@ class Store(ABC):
             after = change(before)
             if after == before or self.swap(key, before, after):
                 return after
-        raise SevenfoldError("others change this record all the time", where=f"{self.url}/{key}", do="try again")
+        raise self._contended(key)
+
+    def _contended(self, key: str) -> SevenfoldError:
+        return SevenfoldError("others change this record all the time", where=f"{self.url}/{key}", do="try again")
 
 
 @dataclass
@@ -129,12 +194,17 @@ class LocalStore(Store):
     """A folder on a local disk with hard links."""
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self.root = root
         self.url = str(root)
-        self._probed = False
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[Path]]:
         return LocalStore, (self.root,)
+
+    @property
+    def folder(self) -> Path:
+        """See Store.folder: the lake's own."""
+        return self.root
 
     def path(self, key: str) -> Path:
         """The file of a key."""
@@ -206,27 +276,33 @@ class LocalStore(Store):
 
     def local(self, key: str) -> Path:
         """See Store.local."""
-        return self.path(key)
+        path = self.path(key)
+        if not path.exists():
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+        return path
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:
         """See Store.writing."""
         self._ready()
         temporary = files.temporary_beside(self.path(key))
-        with files.writing(temporary) as f:
+        with files.writing(temporary, self.path(key)) as f:
             draft = Draft(f, key)
             yield draft
         path = self.path(draft.key)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            files.make_folder(path.parent)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         if overwrite:
-            temporary.replace(path)
-            files.fsync_folder(path.parent)
+            files.overwrite(temporary, path)
             draft.made = True
         else:
             draft.made = files.publish(temporary, path)
 
-    def locked(self, key: str) -> AbstractContextManager[None]:
-        """See Store.locked: a lock of the kernel, released when its holder dies."""
+    def _lock(self, key: str) -> AbstractContextManager[None]:
+        """A lock of the kernel (flock), released when its holder dies."""
         return files.locked(self.path(key))
 
     def probe(self) -> None:
@@ -249,11 +325,6 @@ class LocalStore(Store):
         finally:
             first.unlink(missing_ok=True)
             second.unlink(missing_ok=True)
-
-    def _ready(self) -> None:
-        if not self._probed:
-            self.probe()
-            self._probed = True
 
 
 def _walk(folder: Path, prefix: str, hidden: bool, found: list[Entry]) -> None:

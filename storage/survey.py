@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sevenfold.storage import versions
-from sevenfold.storage.current import current
+from sevenfold.storage import redactions, versions
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import manifest_key, version_key
 from sevenfold.storage.records import Manifest, Version
@@ -68,18 +67,17 @@ def reason(error: Exception) -> str:
 
 def survey(store: Store, datasets: Sequence[str], ref: str | None = None) -> Survey:
     """Read every version of some datasets, or the one that `ref` names. Raises SevenfoldError when it names none."""
-    found = Survey()
+    found, redacted = Survey(), redactions.current(store)
     parts: dict[tuple[str, str | None, tuple[str, ...]], Part] = {}
     for dataset in datasets:
         for version in _versions(store, dataset, ref, found):
             held = Held(version, Manifest((), (), (), {}), [])
             try:
-                held.manifest = versions.read_manifest(store, version.content_id)
+                held.manifest = redactions.opened(versions.read_manifest(store, version.content_id), redacted)
             except BROKEN as e:
                 found.unreadable.append((manifest_key(version.content_id), held.name, reason(e)))
                 continue
-            for entry in held.manifest.batches:
-                now = current(store, entry)
+            for now in held.manifest.batches:
                 name = (dataset, now["index"], tuple(s["digest"] for s in now["shards"]))
                 if name not in parts:
                     before = tuple(p.entry for p in held.parts)

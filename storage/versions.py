@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.keys import manifest_key, ref_key, refs_folder, version_key, versions_folder
+from sevenfold.storage.keys import commits_key, manifest_key, ref_key, refs_folder, version_key, versions_folder
 from sevenfold.storage.names import check_ref, version_number
 from sevenfold.storage.records import Manifest, Version
 from sevenfold.storage.store import Store
@@ -27,7 +27,13 @@ def numbers(store: Store, dataset: str) -> list[int]:
 
 def list_versions(store: Store, dataset: str) -> list[Version]:
     """All versions, oldest first."""
-    return [read_version(store, dataset, n) for n in numbers(store, dataset)]
+    folder = versions_folder(dataset)
+    found = store.read_folder(folder, ".json")
+    return [
+        Version.parse(data, f"{store.url}/{folder}/{name}")
+        for name, data in sorted(found.items())
+        if name.removesuffix(".json").isdigit()
+    ]
 
 
 def read_version(store: Store, dataset: str, number: int) -> Version:
@@ -37,10 +43,8 @@ def read_version(store: Store, dataset: str, number: int) -> Version:
 
 def read_refs(store: Store, dataset: str, kind: str) -> dict[str, int]:
     """Branches or tags (`kind`): name -> version number."""
-    folder = refs_folder(dataset, kind)
-    names = [n.removesuffix(".json") for n in store.names(folder) if n.endswith(".json")]
-    found = {n: _ref(store, dataset, kind, n) for n in names}
-    return {n: number for n, number in found.items() if number is not None}
+    found = store.read_folder(refs_folder(dataset, kind), ".json")
+    return {name.removesuffix(".json"): int(json.loads(data)["version"]) for name, data in found.items()}
 
 
 def _ref(store: Store, dataset: str, kind: str, name: str) -> int | None:
@@ -48,6 +52,19 @@ def _ref(store: Store, dataset: str, kind: str, name: str) -> int | None:
         return int(json.loads(store.read(ref_key(dataset, kind, name)))["version"])
     except FileNotFoundError:
         return None
+
+
+def _pointed_at(store: Store, dataset: str, ref: str) -> int | None:
+    """The number that a branch, a tag or `v7` means."""
+    try:
+        check_ref(ref, "version")
+    except SevenfoldError:
+        return version_number(ref)
+    for kind in ("branches", "tags"):
+        number = _ref(store, dataset, kind, ref)
+        if number is not None:
+            return number
+    return version_number(ref)
 
 
 def head(store: Store, dataset: str, branch: str) -> int | None:
@@ -74,14 +91,14 @@ def resolve(store: Store, dataset: str, ref: str) -> Version:
     `2026-05-01T12:00`, `trial@2026-05-01` is the newest version in the branch's history (main's unless named) made at
     or before it. A date alone counts to its end, and times without a zone are UTC.
     """
-    number = None
-    if "@" not in ref:
-        branches, tags = (read_refs(store, dataset, kind) for kind in ("branches", "tags"))
-        number = branches.get(ref, tags.get(ref, version_number(ref)))
-        if number is not None and store.exists(version_key(dataset, number)):
+    number = _pointed_at(store, dataset, ref) if "@" not in ref else None
+    if number is not None:
+        try:
             return read_version(store, dataset, number)
-    else:
-        branches, tags = read_refs(store, dataset, "branches"), {}
+        except SevenfoldError:
+            if store.exists(version_key(dataset, number)):
+                raise
+    branches, tags = (read_refs(store, dataset, kind) for kind in ("branches", "tags"))
     there = numbers(store, dataset)
     if there and number is None:
         branch, _, moment = ref.rpartition("@")
@@ -143,22 +160,27 @@ def append(store: Store, version: Version, *, fresh: bool = False) -> tuple[Vers
     """
     looked = max(version.parents, default=0)  # nothing older than its parents can be this version
     while True:
-        there = numbers(store, version.dataset)
-        for number in [] if fresh else [n for n in there if n > looked]:
-            other = read_version(store, version.dataset, number)
-            if other.content_id == version.content_id and other.parents == version.parents:
-                return other, False
-        looked = max(looked, *there[-1:], 0)
         wanted = dataclasses.replace(version, number=looked + 1)
         if store.create(version_key(version.dataset, wanted.number), wanted.to_json()):
             return wanted, True
+        newer = [n for n in numbers(store, version.dataset) if n > looked]
+        for number in [] if fresh else newer:
+            other = read_version(store, version.dataset, number)
+            if other.content_id == version.content_id and other.parents == version.parents:
+                return other, False
+        looked = max([looked, *newer])
 
 
 def move_branch(store: Store, dataset: str, branch: str, expected: int | None, number: int) -> None:
     """Point the branch at `number` if it still points at `expected` (None: does not exist), or already does.
 
-    Raises SevenfoldError when it points elsewhere.
+    Raises SevenfoldError when it points elsewhere. Waits for commits that are giving a version its number.
     """
+    with store.locked(commits_key(dataset)):
+        _move_branch(store, dataset, branch, expected, number)
+
+
+def _move_branch(store: Store, dataset: str, branch: str, expected: int | None, number: int) -> None:
     if expected is None and _ref(store, dataset, "tags", check_ref(branch, "branch")) is not None:
         raise SevenfoldError(f"there is a tag {branch}", where=dataset, do="choose another name for the branch")
     old = None if expected is None else canonical_json({"version": expected})
@@ -176,9 +198,11 @@ def move_branch(store: Store, dataset: str, branch: str, expected: int | None, n
 
 def set_tag(store: Store, dataset: str, tag: str, number: int) -> None:
     """Create a tag; raises SevenfoldError when it exists and points elsewhere."""
-    if _ref(store, dataset, "branches", check_ref(tag, "tag")) is not None:
-        raise SevenfoldError(f"there is a branch {tag}", where=dataset, do="choose another name for the tag")
-    if not store.create(ref_key(dataset, "tags", tag), canonical_json({"version": number})):
+    with store.locked(commits_key(dataset)):  # so that no branch of this name is made at the same time
+        if _ref(store, dataset, "branches", check_ref(tag, "tag")) is not None:
+            raise SevenfoldError(f"there is a branch {tag}", where=dataset, do="choose another name for the tag")
+        made = store.create(ref_key(dataset, "tags", tag), canonical_json({"version": number}))
+    if not made:
         there = _ref(store, dataset, "tags", tag)
         if there != number:
             raise SevenfoldError(f"the tag {tag} points at v{there}", do="choose another name: tags do not move")

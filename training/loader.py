@@ -84,9 +84,11 @@ class SampleDataset(Dataset[Batch]):
         channels: int,
     ) -> None:
         shards, self.groups = shard_numbers(samples)
-        self.reader = ShardReader([str(shard_path(s)) for s in shards])
-        self.offsets = samples["offset"].to_numpy()
-        self.sizes = samples["size"].to_numpy()
+        self.masked = masked_rows(samples)
+        there = set(self.groups[~self.masked].tolist())
+        self.reader = ShardReader([str(shard_path(s)) if i in there else "" for i, s in enumerate(shards)])
+        self.offsets = pc.fill_null(samples["offset"], 0).to_numpy()
+        self.sizes = pc.fill_null(samples["size"], 0).to_numpy()
         self.labels = label_numbers(samples["label"], classes)
         self.weights = samples["weight"].to_numpy().astype(np.float32)
         self.size, self.channels = size, channels
@@ -99,8 +101,8 @@ class SampleDataset(Dataset[Batch]):
     def __getitems__(self, rows: list[int]) -> Batch:
         """One batch: images uint8 [b, h, w, c], label int64, row int64, weight float32, mask bool, all [b].
 
-        An empty slot (row -1) and a sample that does not decode keep their place with `mask` false and zero pixels;
-        only the latter has a row.
+        An empty slot (row -1), a sample that was taken down and one that does not decode keep their place with `mask`
+        false and zero pixels; all but the first have a row.
         """
         at = np.asarray(rows, dtype=np.int64)
         mask = at != PAD
@@ -148,7 +150,11 @@ class SampleDataset(Dataset[Batch]):
         """Decode `rows` into `images[slots]`; returns bool [rows], true where that failed."""
         failed = np.zeros(len(rows), bool)
         shards, offsets, sizes = self.groups[rows].tolist(), self.offsets[rows].tolist(), self.sizes[rows].tolist()
+        gone = self.masked[rows].tolist()
         for i, slot in enumerate(slots.tolist()):
+            if gone[i]:
+                failed[i] = True
+                continue
             try:
                 images[slot] = decode(self.reader.read(shards[i], offsets[i], sizes[i]), self.size, self.channels)
             except BROKEN:
@@ -172,6 +178,11 @@ def shard_numbers(samples: pa.Table) -> tuple[list[str], np.ndarray]:
     """(shard digests in order of first appearance, int64 [n] the number of each row's shard)."""
     encoded = samples["shard"].combine_chunks().dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def masked_rows(samples: pa.Table) -> np.ndarray:
+    """bool [n]: the samples that were taken down, of a table that keeps their rows."""
+    return samples["offset"].is_null().to_numpy()
 
 
 def label_numbers(labels: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray:

@@ -44,7 +44,7 @@ def publish(
     rows = task.rows_to_predict(in_sample)
     begun = perf_counter()
     logs, good = log_probabilities(learner.model, task.dataset, rows, place, learner.autocast(), progress)
-    broken = pa.array(sorted({*failed, *rows[~good].tolist()}), pa.int64())
+    broken = pa.array(sorted({*failed, *rows[~good].tolist()} - set(task.taken_down.tolist())), pa.int64())
     rows, logs = rows[good], logs[good]
     labels = task.dataset.labels[rows]
     result = {
@@ -53,6 +53,7 @@ def publish(
         **training,
         "predict_seconds": perf_counter() - begun,
         "failed": task.samples["id"].take(broken).to_pylist(),
+        "taken_down": len(task.taken_down),
         "adopted": False,
     }
     if place.rank == 0:

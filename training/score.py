@@ -40,7 +40,7 @@ def score(root: str, config: TrainConfig, place: Place, progress: Progress = sil
 
 
 def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) -> dict[str, Any]:
-    samples = lake.samples_of(str(config.content_id))
+    samples = lake.samples_of(str(config.content_id), masked=True)
     folds = range(config.folds)
     runs: list[dict[str, Any]] = []
     dataset = None

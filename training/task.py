@@ -16,7 +16,7 @@ from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.leases import lease
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.training.config import TrainConfig
-from sevenfold.training.loader import SampleDataset
+from sevenfold.training.loader import SampleDataset, masked_rows
 from sevenfold.training.plan import EpochPlan
 from sevenfold.training.selection import Selection, image_shape, read_ids, select
 
@@ -59,9 +59,12 @@ class Task:
 
     @staticmethod
     def of(lake: Lake, config: TrainConfig, samples: pa.Table | None = None) -> Task:
-        """Read the version and choose the rows; nothing is decoded yet. `samples` saves reading them again."""
+        """Read the version and choose the rows; nothing is decoded yet. `samples` saves reading them again.
+
+        Samples that were taken down keep their rows, so that a resumed run meets all others in the same order.
+        """
         assert config.content_id is not None
-        table = lake.samples_of(config.content_id) if samples is None else samples
+        table = lake.samples_of(config.content_id, masked=True) if samples is None else samples
         classes = tuple(lake.manifest(config.content_id).classes)
         if not classes:
             raise SevenfoldError("this version has no classes", where=config.dataset, do="label some samples first")
@@ -91,10 +94,15 @@ class Task:
             tail=self.config.tail,
         )
 
+    @cached_property
+    def taken_down(self) -> np.ndarray:
+        """int64: the rows of samples that were taken down: never decoded, evaluated or predicted."""
+        return np.flatnonzero(masked_rows(self.samples))
+
     def rows_of_split(self, split: str) -> np.ndarray:
         """int64: the rows of a split that are not trained on."""
         rows = np.flatnonzero(np.asarray(self.samples["split"].to_pylist(), dtype=object) == split)
-        return np.setdiff1d(rows, self.selection.rows)
+        return np.setdiff1d(rows, np.concatenate([self.selection.rows, self.taken_down]))
 
     @cached_property
     def folds(self) -> np.ndarray:
@@ -107,7 +115,7 @@ class Task:
     def rows_to_predict(self, in_sample: np.ndarray) -> np.ndarray:
         """int64: the rows whose predictions the run writes, by `config.predict`."""
         if self.config.predict == "all":
-            return np.arange(self.samples.num_rows)
+            return np.setdiff1d(np.arange(self.samples.num_rows), self.taken_down)
         if self.config.predict == "out_of_sample":
-            return np.flatnonzero(~in_sample)
+            return np.setdiff1d(np.flatnonzero(~in_sample), self.taken_down)
         return np.concatenate([self.rows_of_split(s) for s in self.config.eval_splits]).astype(np.int64)

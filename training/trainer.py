@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -51,6 +52,9 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
     if place.sum([adopted is not None])[0] == place.world and adopted is not None:
         return adopted
     begun = perf_counter()
+    if len(task.taken_down) and place.rank == 0:
+        found = f"{len(task.taken_down)} samples of this version were taken down"
+        print(f"{run}: {found}; their places stay empty, all others come in the same order", file=sys.stderr)
     task.decode(progress)
     folder = run_folder(root, run)
     learner = Learner(_new_model(task, seed), config, seed, place, choose_precision(config.precision, place.device))

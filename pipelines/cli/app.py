@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sevenfold.pipelines.cli import data, judge, keep, learn, present, review, versions
+from sevenfold.pipelines.cli import branches, data, judge, keep, learn, present, review, takedown, versions
 from sevenfold.pipelines.cli.codes import INTERRUPTED, OK, report
 from sevenfold.pipelines.cli.console import example
 from sevenfold.pipelines.cli.session import Session
@@ -105,7 +105,9 @@ def options(
 
 for module, panel in (
     (data, "Data"),
+    (takedown, "Data"),
     (versions, "Versions"),
+    (branches, "Versions"),
     (keep, "Keeping"),
     (judge, "Judging"),
     (learn, "Learning"),

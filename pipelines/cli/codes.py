@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -40,7 +41,9 @@ def report(error: BaseException, *, debug: bool) -> int:
         path = context.command_path if context else "sevenfold"
         _say(error.format_message(), do=f"see `{path} --help`")  # type: ignore[attr-defined]
     elif isinstance(error, OSError) and error.strerror:  # the machine's doing: a full disk, no right to write
-        _say(error.strerror, where=str(error.filename or ""), do="see to it and run the command again")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        do = "make room there" if full else "see to it"
+        _say(error.strerror, where=str(error.filename or ""), do=f"{do} and run the command again")
     else:
         _say(
             f"unexpected {type(error).__name__}: {' '.join(str(error).split()) or 'no message'}; "

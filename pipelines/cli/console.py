@@ -52,15 +52,16 @@ def say(text: str = "", style: str | None = None) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout, keys in the order given. NaN and infinities, which JSON lacks, are null."""
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False))
+    print(json.dumps(finite(value), indent=2, ensure_ascii=False, default=str, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with null for every NaN and infinity within it."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(v) for key, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
+        return {key: finite(v) for key, v in value.items()}
+    return [finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def print_table(

@@ -1,4 +1,4 @@
-"""Commands that bring data in: init, ingest, batches, quarantine."""
+"""Commands that bring data in: init, ingest, batches, quarantine, withdraw."""
 
 from __future__ import annotations
 
@@ -145,6 +145,24 @@ def quarantine(
         say(f"after a fix: sevenfold ingest --retry-quarantine {batch}")
 
 
+def withdraw(
+    context: typer.Context,
+    batch: Annotated[str, typer.Argument(help="The batch's id.")],
+    reason: Annotated[str, typer.Option(help="Why; kept among the batch's notes.")],
+    json: Json = False,
+) -> None:
+    """Leave a landed or admitted batch out of the next commits, for instance when its source is gone.
+
+    Undo it by checking the batch again. A committed batch is taken out by excluding its samples, or by a rollback.
+    """
+    at = session(context)
+    record = at.lake.withdraw(at.dataset, batch, reason)
+    if json:
+        print_json(_record(record))
+        return
+    say(f"{record.batch}: {record.status}; no commit takes it up (undo: sevenfold check {record.batch})")
+
+
 def _record(batch: Batch) -> dict[str, Any]:
     return {
         "batch": batch.batch,
@@ -189,4 +207,5 @@ COMMANDS = (
     ),
     ("batches", batches, example("sevenfold batches --json")),
     ("quarantine", quarantine, example("sevenfold quarantine june --limit 10")),
+    ("withdraw", withdraw, example('sevenfold withdraw june --reason "the disk is gone"')),
 )

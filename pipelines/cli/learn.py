@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
+from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say, stderr
 from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
@@ -49,6 +49,7 @@ def train(
         "seeds": _numbers(seeds), "workers": workers,
     }  # fmt: skip
     config = fitting.settings(at.lake, at.project, ref, _settings(given, set_))
+    _warn_of_takedowns(at, ref)
     parent = fitting.champion(at.lake, at.project)
     counts: Mapping[str, int] = {}
     if from_champion:
@@ -90,6 +91,7 @@ def score(
     at = session(context)
     given = {"folds": folds, "epochs": epochs, "ranks": ranks, "workers": workers}
     config = fitting.settings(at.lake, at.project, ref, _settings(given, set_))
+    _warn_of_takedowns(at, ref)
     with progress("starting the fold models") as report:
         found = launch(at.lake.root, config, "score", progress=report)["score"]
     if json:
@@ -126,6 +128,14 @@ def models(context: typer.Context, json: Json = False) -> None:
         ],
         right=["test accuracy", "parameters"],
     )  # fmt: skip
+
+
+def _warn_of_takedowns(at: Session, ref: str) -> None:
+    version = at.lake.version(at.dataset, ref)
+    gone = sum(len(t.ids) for t in at.lake.redacted(version.content_id))
+    if gone:
+        found = f"warning: up to {gone} samples of {version.name} were taken down"
+        stderr().print(f"{found}; their places stay empty, all others come in the same order", style="yellow")
 
 
 def _settings(given: Mapping[str, Any], extra: Sequence[str] | None) -> dict[str, Any]:

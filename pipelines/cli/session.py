@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -40,8 +41,15 @@ class Session:
 
     @cached_property
     def lake(self) -> Lake:
-        """The lake, which must exist."""
-        return self.project.open_lake()
+        """The lake, which must exist. A takedown that was not ended is told on stderr."""
+        from sevenfold.storage.takedown import unfinished
+
+        lake = self.project.open_lake()
+        if unfinished(lake.store):
+            print(
+                "warning: a takedown was begun and not ended; end it with: sevenfold takedown --finish", file=sys.stderr
+            )
+        return lake
 
     @property
     def dataset(self) -> str:

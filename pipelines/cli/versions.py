@@ -1,4 +1,4 @@
-"""Commands about versions: commit, log, show, diff, tag, branch, rollback, query."""
+"""Commands about versions: commit, log, show, diff, query."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ import typer
 from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
 from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.session import Session, session
+from sevenfold.storage.errors import SevenfoldError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sevenfold.storage.records import Version
-
-MOST_TEXT = 72
-"""Characters of a cell: a sha256 fits."""
 
 Ref = Annotated[str, typer.Argument(help="A version (v3), branch, tag, or the start of a content id.")]
 
@@ -64,7 +60,7 @@ def log(context: typer.Context, json: Json = False) -> None:
     rows = [
         [
             v.name, v.content_id[:12], ", ".join(f"v{p}" for p in v.parents), date(v.provenance.get("time")),
-            ", ".join(_refs(at, v)), v.message,
+            ", ".join(_refs(at, v)), v.message + (" (redacted)" if at.lake.redacted(v.content_id) else ""),
         ]
         for v in found
     ]  # fmt: skip
@@ -84,11 +80,21 @@ def show(context: typer.Context, ref: Ref = "main", json: Json = False) -> None:
     say(f"  content id  {version.content_id}")
     say(f"  parents     {', '.join(found['parents']) or 'none'}; refs {', '.join(found['refs']) or 'none'}")
     say(f"  made        {date(version.provenance.get('time'))}")
+    for taken in found["redacted"]:
+        say(f"  redacted    {date(taken['time'])}: {taken['reason']} (takedown {taken['takedown'][:12]})", "yellow")
     say(f"  samples     {found['samples']:,} of {found['stored']:,} stored: {_splits(found['splits'])}")
     say(f"  shards      {found['shards']} ({found['bytes']:,} bytes), {found['overlays']} overlays")
     print_table(
         ["batch", "samples", "shards", "digest"],
-        [[b["batch"], b["samples"], b["shards"], b["digest"][:12]] for b in found["batches"]],
+        [
+            [
+                f"{b['batch']} ({', '.join(b['holds'])})" if "holds" in b else b["batch"],
+                b["samples"],
+                b["shards"],
+                b["digest"][:12],
+            ]
+            for b in found["batches"]
+        ],
         right=["samples", "shards"],
     )
     splits = list(found["splits"])
@@ -101,14 +107,26 @@ def diff(
     before: Annotated[str, typer.Argument(metavar="A", help="The version compared with.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The version looked at.")],
     rows: Annotated[Path | None, typer.Option(help="Write every changed sample to this Parquet file.")] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the query of the changed samples instead.")] = False,
     json: Json = False,
 ) -> None:
-    """Count what changed from one version to another: added, removed, relabelled, moved, reweighted."""
+    """Count what changed from one version to another: added, removed, relabelled, moved, reweighted.
+
+    The samples themselves: --rows, or the query that --sql prints, for `sevenfold query`.
+    """
     at = session(context)
     names = [at.lake.version(at.dataset, ref).name for ref in (before, after)]
+    if sql:
+        from sevenfold.storage.diff import diff_sql
+
+        print(diff_sql(at.dataset, *names))
+        return
     found = at.lake.diff(at.dataset, before, after)
     if rows is not None:
-        _write(found["rows"], rows, "parquet")
+        import pyarrow.parquet as pq
+
+        rows.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(found["rows"], rows)
     if json:
         print_json({"before": names[0], "after": names[1], **found["counts"]})
         return
@@ -118,100 +136,52 @@ def diff(
         say(f"wrote {found['rows'].num_rows:,} rows to {rows}")
 
 
-def tag(
-    context: typer.Context, name: Annotated[str, typer.Argument(help="The tag's name.")], ref: Ref = "main",
-) -> None:  # fmt: skip
-    """Give a version a name for good: a tag does not move."""
-    at = session(context)
-    say(f"{name} -> {at.lake.tag(at.dataset, name, ref).name}")
-
-
-def branch(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="The new branch; without it the branches are listed.")] = None,
-    ref: Ref = "main",
-    json: Json = False,
-) -> None:
-    """Start a branch at a version, or list the branches."""
-    at = session(context)
-    if name is not None:
-        number = at.lake.branch(at.dataset, name, ref).number
-        found = {name: number}
-    else:
-        found = at.lake.refs(at.dataset, "branches")
-    if json:
-        print_json({k: f"v{v}" for k, v in found.items()})
-        return
-    for k, v in found.items():
-        say(f"{k} -> v{v}")
-
-
-def rollback(
-    context: typer.Context,
-    ref: Annotated[str, typer.Argument(help="The version to go back to.")],
-    branch: Annotated[str, typer.Option(help="The branch to move.")] = "main",
-) -> None:
-    """Point a branch back at an older version. Nothing is deleted: the way forward stays in the log."""
-    at = session(context)
-    old = at.lake.version(at.dataset, branch)
-    new = at.lake.rollback(at.dataset, ref, branch)
-    say(f"{branch}: {old.name} -> {new.name} (undo: sevenfold rollback {old.name})")
-
-
 def query(
     context: typer.Context,
-    sql: Annotated[str, typer.Argument(help="One SELECT over the lake's views; `samples` is main's newest version.")],
+    sql: Annotated[str | None, typer.Argument(help="One SELECT over the lake's views.")] = None,
+    as_of: Annotated[
+        str, typer.Option("--as-of", metavar="REF", help="The version that `samples` is: v3, a branch, tag or date.")
+    ] = "main",
+    named: Annotated[str | None, typer.Option("--example", metavar="NAME", help="Ask a named question.")] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="List the named questions.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     json: Json = False,
     parquet: Annotated[Path | None, typer.Option(help="Write the answer to this file.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="Rows of the table to print; 0: all.")] = 100,
 ) -> None:
-    """Ask the lake in SQL (DuckDB, read-only).
+    """Ask the lake in SQL (DuckDB, read-only). `samples` is main's newest version, or the one of --as-of.
 
-    Views: samples, samples_all, aliases, batches, versions, shards, signals, predictions, verdicts, quarantine, queues,
-    runs, steps, models.
+    Views: samples, samples_all, scored, this_version, versions, shards, batches, landed, aliases, quarantine, signals,
+    predictions, verdicts, findings, queues, reviews, overlays, tombstones, runs, steps, models.
     """
-    at = session(context)
-    table = at.lake.sql(sql, at.dataset)
-    if parquet is not None:
-        _write(table, parquet, "parquet")
-        say(f"wrote {table.num_rows:,} rows to {parquet}")
-    elif json:
-        print_json(table.to_pylist())
-    elif csv:
-        _write(table, None, "csv")
-    else:
-        shown = table.slice(0, limit or table.num_rows)
-        numeric = [
-            f.name for f in table.schema if str(f.type).startswith(("int", "uint", "double", "float", "decimal"))
-        ]
-        rows = [[_short(v) for v in r.values()] for r in shown.to_pylist()]
-        print_table(table.column_names, rows, right=numeric)
-        if shown.num_rows < table.num_rows:
-            say(f"{table.num_rows - shown.num_rows:,} more rows: --limit 0")
+    from sevenfold.storage.questions import QUESTIONS, question
 
-
-def _short(value: Any) -> Any:
-    """A cell of the printed table: long text and nested values are cut; --json, --csv and --parquet give them whole."""
-    text = value if isinstance(value, str) else str(value) if isinstance(value, dict | list) else None
-    return value if text is None else text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 3] + "..."
-
-
-def _write(table: pa.Table, path: Path | None, form: str) -> None:
-    """The whole table as a Parquet file, or as CSV on stdout."""
-    if form == "parquet" and path is not None:
-        import pyarrow.parquet as pq
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, path)
+    if examples:
+        if json:
+            print_json([{"name": q.name, "question": q.question, "sql": q.sql.strip()} for q in QUESTIONS])
+            return
+        print_table(["name", "question"], [[q.name, q.question] for q in QUESTIONS])
         return
-    import csv
-    import sys
+    if (sql is None) == (named is None):
+        raise SevenfoldError(
+            "there is no query" if sql is None else "there is a query and --example",
+            expected="one of the two: a SELECT, or --example NAME",
+            do="see `sevenfold query --examples`",
+        )
+    from sevenfold.pipelines.cli import answers
+    from sevenfold.storage.query import stream
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(table.column_names)
-    columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
-    writer.writerows(zip(*columns, strict=True))
+    at = session(context)
+    with stream(at.lake.store, sql or question(named or "").sql, at.dataset, as_of) as answer:
+        if parquet is not None:
+            rows = answers.write_parquet(answer, parquet, at.lake.store.folder)
+            say(f"wrote {rows:,} rows to {parquet}")
+        elif json:
+            answers.print_json_rows(answer)
+        elif csv:
+            answers.print_csv(answer)
+        else:
+            answers.show(answer, limit)
 
 
 def _refs(at: Session, version: Version) -> list[str]:
@@ -226,12 +196,17 @@ def _version(at: Session, version: Version) -> dict[str, Any]:
         "parents": [f"v{p}" for p in version.parents],
         "message": version.message,
         "refs": _refs(at, version),
+        "redacted": [
+            {"takedown": t.digest, "time": t.time, "reason": t.reason} for t in at.lake.redacted(version.content_id)
+        ],
         "provenance": version.provenance,
     }
 
 
 def _facts(at: Session, version: Version) -> dict[str, Any]:
-    manifest = at.lake.manifest(version.content_id)
+    from sevenfold.storage.redactions import current, opened
+
+    manifest = opened(at.lake.manifest(version.content_id), current(at.lake.store))
     samples = at.lake.samples_of(version.content_id)
     counted = samples.group_by(["label", "split"], use_threads=False).aggregate([([], "count_all")]).to_pylist()
     splits: dict[str, int] = {}
@@ -248,7 +223,13 @@ def _facts(at: Session, version: Version) -> dict[str, Any]:
         "splits": splits,
         "classes": classes,
         "batches": [
-            {"batch": b["batch"], "digest": b["digest"], "samples": b["samples"], "shards": len(b["shards"])}
+            {
+                "batch": b["batch"],
+                "digest": b["digest"],
+                "samples": b["samples"],
+                "shards": len(b["shards"]),
+                **({"holds": list(b["holds"])} if "holds" in b else {}),
+            }
             for b in manifest.batches
         ],
         "shards": len(manifest.shards),
@@ -278,9 +259,14 @@ COMMANDS = (
     ),
     ("log", log, example("sevenfold log")),
     ("show", show, example("sevenfold show v3 --json")),
-    ("diff", diff, example("sevenfold diff v2 v3 --rows changed.parquet")),
-    ("tag", tag, example("sevenfold tag release-1 v3")),
-    ("branch", branch, example("sevenfold branch trial v3")),
-    ("rollback", rollback, example("sevenfold rollback v2")),
-    ("query", query, example('sevenfold query "select label, count(*) from samples group by 1 order by 2 desc"')),
+    ("diff", diff, example("sevenfold diff v2 v3 --rows changed.parquet", "sevenfold diff v2 v3 --sql")),
+    (
+        "query",
+        query,
+        example(
+            'sevenfold query "select label, count(*) from samples group by 1 order by 2 desc"',
+            "sevenfold query --example class-balance",
+            'sevenfold query "select * from scored where label <> predicted" --as-of 2026-05-01 --parquet it.parquet',
+        ),
+    ),
 )

@@ -24,7 +24,9 @@ from sevenfold.pipelines.cli.console import print_json, print_table, progress, p
 COMMANDS = dict(get_command(app).commands)  # type: ignore[attr-defined]
 WANTED = {
     "init", "ingest", "check", "commit", "log", "diff", "show", "tag", "branch", "rollback", "query", "train", "score",
-    "mine", "review", "gate", "promote", "report", "demo", "ui", "verify", "gc",
+    "mine", "review", "gate", "promote", "report", "demo", "ui", "merge", "compact", "urls", "lineage", "withdraw",
+    "verify", "gc",
+    "takedown",
 }  # fmt: skip
 HEAVY = (
     "torch",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import itertools
 import os
-import socket
 import subprocess
 import sys
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,46 +93,6 @@ def make() -> SimpleNamespace:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def bucket_server() -> Iterator[dict[str, str]]:
-    """An S3 server on loopback (moto) for the session; yields the environment that points a client at it."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            assert server.poll() is None, "the S3 server ended by itself"
-            assert time.monotonic() < deadline, "the S3 server did not start"
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield {
-            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
-        }  # fmt: skip
-    finally:
-        server.kill()
-        server.wait()
-
-
-@pytest.fixture
-def bucket(bucket_server: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """`s3://lakes-<n>/some/prefix`, fresh and empty. The environment is set, for processes that a test starts too."""
-    import boto3
-
-    for name, value in {**bucket_server, "SEVENFOLD_CACHE": str(tmp_path / "cache")}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    name = f"lakes-{uuid.uuid4().hex[:12]}"
-    boto3.client("s3", endpoint_url=bucket_server["AWS_ENDPOINT_URL"]).create_bucket(Bucket=name)
-    return f"s3://{name}/some/prefix"
-
-
 def upload(url: str, members: Mapping[str, bytes]) -> str:
     """Put objects under a bucket's prefix; returns the prefix."""
     import boto3
@@ -161,3 +120,78 @@ def filled(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> Callable[..., L
         return lake
 
     return fill
+
+
+def beside(name: str) -> ModuleType:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"storage_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def proxying() -> ModuleType:
+    """The module proxy.py."""
+    return beside("proxy")
+
+
+@pytest.fixture(scope="session")
+def rounds() -> ModuleType:
+    """The module one_round.py."""
+    return beside("one_round")
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory, proxying: ModuleType) -> Iterator[SimpleNamespace]:
+    """An S3 server of its own process: `endpoint`, `client` (boto3) and `new()`, which makes a bucket."""
+    for module in ("moto.server", "boto3", "obstore"):
+        pytest.importorskip(module, reason="a bucket for tests needs moto[server], boto3 and obstore")
+    import boto3
+
+    port = proxying.free_port()
+    with open(tmp_path_factory.mktemp("moto") / "log", "wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
+        )
+    try:
+        proxying.wait_until_open(port, 60)
+        endpoint = f"http://127.0.0.1:{port}"
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+        )
+        counter = itertools.count()
+
+        def new() -> str:
+            name = f"lakes-{next(counter)}"
+            client.create_bucket(Bucket=name)
+            return name
+
+        yield SimpleNamespace(endpoint=endpoint, client=client, new=new)
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def bucket(s3: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The URL of a lake to be, in an empty bucket; the environment names the server and the credentials."""
+    values = {
+        "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true",
+        "AWS_ENDPOINT_URL": s3.endpoint, "SEVENFOLD_CACHE": str(tmp_path / "cache"),
+    }  # fmt: skip
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return f"s3://{s3.new()}/lake"
+
+
+@pytest.fixture
+def proxy(bucket: str, s3: SimpleNamespace, proxying: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A proxy (see proxy.py) in front of the bucket's server, which stores opened from here on talk to."""
+    between = proxying.Proxy(s3.endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", between.url)
+    yield between
+    between.close()

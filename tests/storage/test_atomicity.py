@@ -1,105 +1,16 @@
-"""Invariant 2: killed at any instant, the lake opens, shows no half version, and a re-run gives the same content id."""
+"""Invariant 2: a crash before any publication leaves a whole lake, and a re-run gives the same id; see test_faults."""
 
 from __future__ import annotations
 
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from sevenfold.storage import Lake, files
-from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.index import INDEX, write_parquet
 from sevenfold.storage.query import VIEWS
 from sevenfold.storage.store import LocalStore
-
-SCRIPT = Path(__file__).with_name("one_round.py")
-
-
-def start(root: Path, source: Path) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, str(SCRIPT), "round", str(root), str(source)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    return process
-
-
-def finish(root: Path, source: Path) -> tuple[str, float]:
-    """(content id, seconds from ready to done)."""
-    process = start(root, source)
-    began = time.monotonic()
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    return output.decode().strip(), time.monotonic() - began
-
-
-def new_lake(path: Path) -> Lake:
-    return Lake.create(path, shard_bytes=64 << 10)
-
-
-def whole(lake: Lake, expected: str) -> None:
-    """Assert that whatever a reader can see of the lake is complete."""
-    versions = lake.versions("d")
-    assert [v.content_id for v in versions] in ([], [expected])
-    lake.sql(f"select {', '.join(f'(select count(*) from {view})' for view in VIEWS)}", dataset="d")
-    for branch, number in lake.refs("d", "branches").items():
-        assert (branch, number) == ("main", 1)
-    for batch in lake.batches("d"):
-        assert lake.batch_rows("d", batch.batch).num_rows == batch.counts["samples"]
-        assert lake.quarantine("d", batch.batch).num_rows == batch.counts["quarantined"]
-        assert lake.batch_properties("d", batch.batch).num_rows == batch.counts["samples"]
-    for path in (lake.root / "shards").rglob("*.tar"):
-        assert digest_bytes(path.read_bytes()) == path.stem
-    for version in versions:
-        rows = lake.samples("d", version.name)
-        assert rows.num_rows == lake.manifest(version.content_id).stored
-        assert [digest_bytes(d) for d in lake.read_images(rows.slice(0, 50))] == rows["id"].to_pylist()[:50]
-
-
-def kill_at(instants: int, tmp_path: Path, make: SimpleNamespace) -> None:
-    members = {f"{'cat' if i % 3 else 'dog'}/{i:05d}.png": make.png(i) for i in range(1500)}
-    source = make.folder(tmp_path / "source", {**members, "cat/bad.png": b"", "cat/copy.png": make.png(1)})
-    expected, seconds = finish(new_lake(tmp_path / "undisturbed").root, source)
-    assert expected == Lake.open(tmp_path / "undisturbed").version("d").content_id
-    lake, killed = new_lake(tmp_path / "lake"), 0
-    chance = random.Random(instants)
-    stages = set()
-    for i in range(instants):
-        process = start(lake.root, source)
-        time.sleep(seconds * (i + chance.random()) / instants)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.communicate()
-        killed += process.returncode == -signal.SIGKILL
-        lake = Lake.open(lake.root)
-        whole(lake, expected)
-        stages.add((len(lake.batches("d")), len(list(lake.root.rglob("*.tar"))) > 0, len(lake.versions("d"))))
-        if i % 3 == 2 or lake.versions("d"):  # the others go on from where the last was killed
-            if i % 9 == 2:
-                assert finish(lake.root, source)[0] == expected
-                whole(lake, expected)
-            shutil.rmtree(lake.root)
-            lake = new_lake(lake.root)
-    assert killed >= instants * 0.6, "most kills must hit a running process"
-    assert len(stages) > 1, "and in different stages"
-    assert finish(lake.root, source)[0] == expected
-    whole(lake, expected)
-    assert Lake.open(lake.root).version("d").content_id == expected
-
-
-def test_killed_at_10_instants(tmp_path: Path, make: SimpleNamespace) -> None:
-    kill_at(10, tmp_path, make)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_killed_at_100_instants(tmp_path: Path, make: SimpleNamespace) -> None:
-    kill_at(100, tmp_path, make)
 
 
 class Crash(BaseException):

@@ -35,26 +35,6 @@ def race(*arguments: list[str]) -> list[dict[str, Any]]:
     return [json.loads(o) for o in outputs]
 
 
-def test_four_processes_committing_overlays_lose_none(filled: Callable[..., Lake]) -> None:
-    lake = filled(40)
-    ids = lake.samples("d")["id"].to_pylist()
-    shares = [ids[4 * k : 4 * k + 4] for k in range(4)]
-    said = race(*([*("commits", str(lake.root), f"w{k}"), json.dumps(share)] for k, share in enumerate(shares)))
-    versions = lake.versions("d")
-    assert [v.number for v in versions] == list(range(1, len(versions) + 1))
-    made = [n for s in said for n in s["made"]]
-    assert len(set(made)) == len(made) == 16
-    head = lake.manifest(lake.version("d").content_id)
-    kept = {r for digest in head.overlays for r in lake.overlay(digest)["reason"].to_pylist()}
-    assert kept == {f"w{k} {n}" for k in range(4) for n in range(4)}, "each overlay is in the head"
-    assert len(head.overlays) == 16, "and once"
-    by_number = {v.number: v for v in versions}
-    chain = [lake.version("d")]
-    while chain[-1].parents:
-        chain.append(by_number[chain[-1].parents[0]])
-    assert set(made) <= {v.number for v in chain}, "every commit that succeeded is an ancestor of the head"
-
-
 def test_four_processes_landing_and_committing_batches_lose_none(
     filled: Callable[..., Lake], tmp_path: Path, make: SimpleNamespace
 ) -> None:

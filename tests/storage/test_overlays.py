@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sevenfold.storage import Lake, SevenfoldError, overlays
 from sevenfold.storage.commit import read_index
 from sevenfold.storage.index import OVERLAY, SAMPLES
-from sevenfold.storage.query import version_sql
+from sevenfold.storage.lens import version_sql
 from sevenfold.storage.records import Manifest
 
 EDIT = st.fixed_dictionaries(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.measure import Measured, measure
 from sevenfold.storage.sources import MAX_FILE_BYTES, InputError
 
@@ -128,7 +129,8 @@ def test_reasons_reach_the_lake_and_inputs_reconcile(lake: Lake, tmp_path: Path,
     assert record.counts == {"inputs": 6, "samples": 1, "aliases": 0, "relabels": 0, "quarantined": 5}
     assert record.reasons == {"contradictory": 2, "label_outside_ontology": 1, "not_an_image": 1, "truncated": 1}
     aside = {r["path"]: r for r in lake.quarantine("d", "b").to_pylist()}
-    assert aside["eel/1.png"]["detail"] == "the label is 'eel', not one of the 2 declared classes"
+    told = f"the label is 'eel', not one of the 2 declared classes (id {digest_bytes(members['eel/1.png'])})"
+    assert aside["eel/1.png"]["detail"] == told
     assert "cat and dog" in aside["cat/both.png"]["detail"]
     assert {r["source"] for r in aside.values()} == {str(tmp_path / "s")}
     assert aside["cat/cut.png"]["bytes"] == 400

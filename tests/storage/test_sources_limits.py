@@ -15,19 +15,21 @@ from sevenfold.storage.sources import Input, Source
 from sevenfold.storage.tar import END, header, padding
 
 CODE = """
-import pickle, resource, sys, time
+import pickle, sys, time
 from sevenfold.storage.sources import open_source
 import zipfile, numpy
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():  # ru_maxrss would be that of whoever started the process
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+before = peak()
 began = time.process_time()
 source = open_source(sys.argv[1])
 n = len(source.inputs)
 seconds = time.process_time() - began
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+grown = peak() - before
 first = source.inputs[n // 2].path
 there = pickle.loads(pickle.dumps(source))
 assert there.read(first) == source.read(first) == b"1"
-print(n, seconds, peak / 1024)
+print(n, seconds, grown / 1024)
 """
 
 

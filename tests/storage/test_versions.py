@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from sevenfold import __version__
 from sevenfold.storage import Lake, SevenfoldError, versions
+from sevenfold.storage.diff import diff_sql
+from sevenfold.storage.index import OVERLAY
 from sevenfold.storage.keys import manifest_key
 
 
@@ -63,7 +70,8 @@ def test_the_content_id_holds_no_time_message_or_place(tmp_path: Path, make: Sim
         lake.ingest(make.folder(tmp_path / name / "s", make.two_classes(4)), "d", "b", clock=lambda c=clock: c)
         lake.set_status("d", "b", "admitted", clock=lambda c=clock: c)
         version, _ = lake.commit("d", message=message, provenance={"host": name}, clock=lambda c=clock: c)
-        assert version.provenance == {"host": name, "time": clock} and version.message == message
+        assert version.message == message
+        assert version.provenance.items() >= {"host": name, "time": clock, "code": __version__}.items()
         ids.add(version.content_id)
     assert len(ids) == 1
 
@@ -202,3 +210,107 @@ def test_a_branch_and_a_tag_never_share_a_name(filled: Callable[..., Lake], make
     with pytest.raises(SevenfoldError, match="a branch main"):
         lake.tag("d", "main", "v1")
     assert lake.version("d", "release").number == 1
+
+
+def test_a_date_names_the_version_that_the_branch_had_then(filled: Callable[..., Lake], make: SimpleNamespace) -> None:
+    lake = filled(5)
+    ids = lake.samples("d")["id"].to_pylist()
+
+    def at(text: str) -> Callable[[], float]:
+        return lambda: datetime.fromisoformat(text).timestamp()
+
+    lake.branch("d", "old", "v1")  # v1 is of 1970
+    for i, (branch, moment) in enumerate(
+        [("main", "2026-05-01T12:00+00:00"), ("main", "2026-05-02T23:30+02:00"), ("old", "2026-05-01T08:00+00:00")]
+    ):
+        make.commit(lake, branch=branch, overlays=[make.overlay(ids[i : i + 1], weight=2.0)], clock=at(moment))
+    expected = {
+        "2026-04-30": 1,
+        "2026-05-01": 2,  # a date alone counts to its end
+        "2026-05-01T11:59": 1,  # and a time without a zone is UTC
+        "2026-05-01T12:00": 2,
+        "2026-05-01T13:59+02:00": 1,
+        "2026-05-01T14:00+02:00": 2,
+        "2026-05-02T21:29:59Z": 2,
+        "2026-05-02T21:30:00Z": 3,
+        "2126-01-01": 3,
+        "main@2026-05-01": 2,
+        "old@2026-05-01T07:59": 1,
+        "old@2026-05-01": 4,
+    }
+    assert {ref: lake.version("d", ref).number for ref in expected} == expected
+    lake.rollback("d", "v2")
+    assert lake.version("d", "2026-05-03").number == 2, "what was rolled back is not in the branch's history"
+    make.commit(lake, overlays=[make.overlay(ids[:1], weight=5.0)], clock=at("2026-05-04T00:00+00:00"))
+    assert [lake.version("d", f"2026-05-0{day}").number for day in (2, 3, 4)] == [2, 2, 5]
+
+
+def test_a_date_before_the_first_version_or_of_no_branch_is_refused(filled: Callable[..., Lake]) -> None:
+    lake = filled(5)
+    with pytest.raises(
+        SevenfoldError, match=r"main of d had no version at 1969-12-31[^\n]*\n  expected: 1970-01-01T00"
+    ):
+        lake.version("d", "1969-12-31")
+    with pytest.raises(SevenfoldError, match="no branch 'nope'"):
+        lake.version("d", "nope@2026-05-01")
+    for ref in ("2026-13-01", "main@yesterday", "main@", "2026-05"):
+        with pytest.raises(SevenfoldError, match="names no version of d"):
+            lake.version("d", ref)
+
+
+def test_a_version_tells_what_made_it_and_its_content_does_not(filled: Callable[..., Lake]) -> None:
+    lake = filled(5)
+    told = lake.version("d").provenance
+    assert told["code"] == __version__ and len(told["config"]) == 64 and told["time"] == 3.0
+    assert told["config"].encode() not in lake.store.read(manifest_key(lake.version("d").content_id))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(weights=st.lists(st.floats(0, 1e300), min_size=5, max_size=5), pick=st.permutations(range(8)))
+def test_a_difference_as_a_query_gives_the_same_rows(eight: Lake, weights: list[float], pick: list[int]) -> None:
+    lake = eight
+    ids = sorted(lake.samples("d", "v1")["id"].to_pylist())
+    rows = [{"id": ids[p], "weight": w} for p, w in zip(pick, weights, strict=False)]
+    rows[0] |= {"exclude": True}
+    rows[1] |= {"label": "eel"}
+    rows[2] |= {"split": "pool", "label": "cat"}
+    edit = pa.Table.from_pylist(rows, schema=OVERLAY)
+    branch = f"b{len(lake.refs('d', 'branches'))}"
+    version, _ = lake.commit("d", branch=branch, start="v1", message="edited", overlays=[edit])
+    for before, after in (("v1", version.name), (version.name, "v1")):
+        asked = lake.sql(diff_sql("d", before, after)).to_pylist()
+        told = lake.diff("d", before, after)["rows"].to_pylist()
+        by = [sorted(x, key=lambda r: (r["id"], r["change"])) for x in (asked, told)]
+        assert by[0] == by[1] and len(told) > 0
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory, make: SimpleNamespace) -> Lake:
+    root = tmp_path_factory.mktemp("eight")
+    lake = Lake.create(root / "lake")
+    make.land(lake, make.folder(root / "s", {f"train/{k}": v for k, v in make.two_classes(8).items()}), "b")
+    make.commit(lake)
+    return lake
+
+
+def test_a_batch_that_cannot_be_committed_is_withdrawn(
+    filled: Callable[..., Lake], tmp_path: Path, make: SimpleNamespace
+) -> None:
+    lake = filled(5)
+    make.land(lake, make.folder(tmp_path / "lost", make.two_classes(3, start=100)), "lost")
+    make.land(lake, make.folder(tmp_path / "good", make.two_classes(2, start=200)), "z")
+    (tmp_path / "lost").rename(tmp_path / "elsewhere")
+    with pytest.raises(SevenfoldError, match="`sevenfold withdraw lost --reason TEXT`"):
+        make.commit(lake)
+    with pytest.raises(SevenfoldError, match="there is no reason"):
+        lake.withdraw("d", "lost", " ")
+    withdrawn = lake.withdraw("d", "lost", "the disk\nis gone", clock=lambda: 9.0)
+    assert (withdrawn.status, withdrawn.notes[-1]) == ("rejected", "withdrawn: the disk is gone")
+    assert withdrawn.times["rejected"] == 9.0 and lake.withdraw("d", "lost", "the disk is gone") == withdrawn
+    assert lake.manifest(make.commit(lake).content_id).batch_ids == ("first", "z")
+    with pytest.raises(SevenfoldError, match="exclude overlay"):
+        lake.withdraw("d", "z", "no longer wanted")
+    (tmp_path / "elsewhere").rename(tmp_path / "lost")
+    lake.set_status("d", "lost", "admitted")  # as `sevenfold check` does
+    assert lake.manifest(make.commit(lake).content_id).batch_ids == ("first", "z", "lost")
+    make.reconciles(lake)

@@ -1,0 +1,217 @@
+"""Taking samples out of shards, indexes and overlays: pure where it can be, byte for byte where it must be.
+
+A shard loses the members of the samples and nothing else; an index keeps an empty row for each, so that the place of
+every other sample in a version stays what it was; an overlay loses what was said in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sevenfold.storage import tar
+from sevenfold.storage.canonical import digest_table
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.index import OVERLAY, SLOT, write_parquet
+from sevenfold.storage.keys import index_key, overlay_key, shard_key
+from sevenfold.storage.overlays import stored_rows
+from sevenfold.storage.store import Store
+
+KEPT = ("id", "batch", "split", "weight", "exclude")
+"""What stays of an index row whose sample was taken down, with `slot` and whether it had a label."""
+
+_PIECE = 1 << 20
+_ID = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a tar: the id its name starts with and the bytes [start, end), header and padding included."""
+
+    id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What became of a shard: its new digest (None: nothing was left) and the byte ranges that are gone."""
+
+    to: str | None
+    samples: int
+    bytes: int
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    def moved(self, offset: int) -> int:
+        """Where the byte that was at `offset` is now."""
+        return offset - int(self.lengths[: np.searchsorted(self.starts, offset)].sum())
+
+
+def members(file: BinaryIO) -> Iterator[Member]:
+    """The members of a shard, by its headers alone. Raises SevenfoldError where there is none."""
+    at = 0
+    while True:
+        file.seek(at)
+        head = file.read(tar.BLOCK)
+        if len(head) < tar.BLOCK or not head.strip(b"\0"):
+            return
+        try:
+            size = int(head[124:135], 8)
+        except ValueError:
+            raise SevenfoldError(
+                "this is no header of a tar", where=f"{file.name}, byte {at}", do="run `sevenfold verify` first"
+            ) from None
+        end = at + tar.member_length(size)
+        yield Member(head[:100].rstrip(b"\0").decode("ascii", "replace").partition(".")[0], at, end)
+        at = end
+
+
+def cut_shard(store: Store, digest: str, ids: Collection[str]) -> Cut | None:
+    """Write the shard without some samples, all other members as they are; None when the shard is not there.
+
+    Raises SevenfoldError when its bytes are not those of its name: a damaged shard must not get a new, valid name.
+    """
+    if not store.exists(shard_key(digest)):
+        return None
+    with open(store.local(shard_key(digest)), "rb") as file:
+        found = list(members(file))
+        gone = [m for m in found if m.id in ids]
+        kept = {m.id for m in found if m.id not in ids}
+        starts = np.array([m.start for m in gone], np.int64)
+        lengths = np.array([m.end - m.start for m in gone], np.int64)
+        if not kept:
+            return Cut(None, 0, 0, starts, lengths)
+        old, new, size = hashlib.sha256(), hashlib.sha256(), 0
+        with store.writing(shard_key(digest) + ".cut") as draft:
+            file.seek(0)
+            edges = [0, *(x for m in gone for x in (m.start, m.end))]
+            for i, start in enumerate(edges):
+                until = edges[i + 1] if i + 1 < len(edges) else None
+                for piece in _pieces(file, start, until):
+                    old.update(piece)
+                    if i % 2 == 0:
+                        new.update(piece)
+                        draft.file.write(piece)
+                        size += len(piece)
+            if old.hexdigest() != digest:
+                raise SevenfoldError(
+                    "this shard is damaged: its bytes are not those of its name",
+                    where=f"{store.url}/{shard_key(digest)}",
+                    expected=f"sha256 {digest}",
+                    do="mend it with `sevenfold verify --repair`, then run the takedown again",
+                )
+            draft.key = shard_key(new.hexdigest())
+    return Cut(new.hexdigest(), len(kept), size, starts, lengths)
+
+
+def _pieces(file: BinaryIO, start: int, until: int | None) -> Iterator[bytes]:
+    left = until - start if until is not None else None
+    while left is None or left > 0:
+        piece = file.read(_PIECE if left is None else min(_PIECE, left))
+        if not piece:
+            return
+        left = left - len(piece) if left is not None else None
+        yield piece
+
+
+def mask_index(store: Store, digest: str, ids: Collection[str], cuts: Mapping[str, Cut]) -> str:
+    """Write the index with empty rows for some samples and the others where they are now; returns its digest."""
+    with pq.ParquetFile(store.local(index_key(digest))) as file:
+        groups = [masked_rows(file.read_row_group(i), ids, cuts) for i in range(file.num_row_groups)]
+    new = digest_table(pa.concat_tables(groups))
+    write_parquet(store, index_key(new), groups, groups[0].schema, overwrite=False)
+    return new
+
+
+def masked_rows(table: pa.Table, ids: Collection[str], cuts: Mapping[str, Cut]) -> pa.Table:
+    """Index rows after a takedown; `cuts` says by the digest of a shard what became of it."""
+    if SLOT.name not in table.column_names:
+        table = table.append_column(SLOT, pa.nulls(table.num_rows, SLOT.type))
+    hit = pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string())).to_pylist()
+    columns: dict[str, list[Any]] = {n: table[n].to_pylist() for n in table.column_names}
+    shards = list(columns["shard"])
+    for i, shard in enumerate(shards):
+        cut = cuts.get(shard) if shard is not None else None
+        if hit[i]:
+            columns["slot"][i] = shard or columns["slot"][i]
+            columns["label"][i] = None if columns["label"][i] is None else ""
+            for name in columns.keys() - {*KEPT, "slot", "label"}:
+                columns[name][i] = None
+        elif cut is not None:
+            columns["shard"][i] = cut.to
+            columns["offset"][i] = cut.moved(columns["offset"][i])
+            others = columns["components"][i]
+            columns["components"][i] = others and [{**c, "offset": cut.moved(c["offset"])} for c in others]
+    return pa.table({f.name: pa.array(columns[f.name], f.type) for f in table.schema}, schema=table.schema)
+
+
+def shows(rows: pa.Table) -> pa.ChunkedArray:
+    """bool [n]: whether an index row shows anything of its sample but id and split."""
+    shown = pc.or_(pc.is_valid(rows["shard"]), pc.is_valid(rows["path"]))
+    return pc.or_(shown, pc.is_valid(rows["pixel_digest"]))
+
+
+def says(overlay: pa.Table, ids: pa.Array) -> pa.ChunkedArray:
+    """bool [n]: whether a row of an overlay is about one of the samples and says something in words."""
+    words = pc.or_(pc.greater(pc.fill_null(pc.utf8_length(overlay["label"]), 0), 0), pc.is_valid(overlay["reason"]))
+    return pc.and_(pc.is_in(overlay["id"], value_set=ids), words)
+
+
+def strip_overlay(store: Store, digest: str, ids: Collection[str]) -> str:
+    """Write the overlay without labels and reasons of some samples; returns its digest."""
+    table = stored_rows(store, digest)
+    hit = pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string()))
+    emptied = pc.if_else(pc.is_valid(table["label"]), "", pa.scalar(None, pa.string()))
+    for name, value in (("label", emptied), ("reason", pa.scalar(None, pa.string()))):
+        table = table.set_column(OVERLAY.get_field_index(name), name, pc.if_else(hit, value, table[name]))
+    table = table.cast(OVERLAY)
+    new = digest_table(table)
+    write_parquet(store, overlay_key(new), [table], OVERLAY, overwrite=False)
+    return new
+
+
+def ids_in(detail: str | None) -> list[str]:
+    """The ids that the detail of a quarantined input names."""
+    return _ID.findall(detail or "")
+
+
+def about(quarantine: pa.Table, ids: Collection[str], places: Collection[tuple[str, str]]) -> list[bool]:
+    """[n]: which quarantined inputs are these samples, by (source, path) or by the id in their detail."""
+    columns = (quarantine[c].to_pylist() for c in ("source", "path", "detail"))
+    return [(s, p) in places or any(i in ids for i in ids_in(d)) for s, p, d in zip(*columns, strict=True)]
+
+
+def without_paths(verdicts: pa.Table, paths: Collection[str]) -> pa.Table | None:
+    """Verdicts in which these paths are no longer quoted, as a finding or in a text; None when none was."""
+    quoted = "|".join(sorted(map(re.escape, paths), key=len, reverse=True))
+    pattern = re.compile(rf"(?<![\w/.-])(?:{quoted})(?![\w/-])")
+    changed = False
+    for i, field in enumerate(verdicts.schema):
+        if not (pa.types.is_string(field.type) or pa.types.is_list(field.type)):
+            continue
+        before = verdicts[field.name].to_pylist()
+        after = [
+            [GONE if x in paths else x for x in value]
+            if isinstance(value, list)
+            else pattern.sub(GONE, value)
+            if isinstance(value, str)
+            else value
+            for value in before
+        ]
+        if after != before:
+            changed = True
+            verdicts = verdicts.set_column(i, field, pa.array(after, field.type))
+    return verdicts if changed else None
+
+
+GONE = "(taken down)"
+"""What a verdict quotes in place of a path."""

@@ -1,0 +1,108 @@
+"""Redactions: what replaced the files of samples that were taken down, looked up when a manifest is opened.
+
+Manifests never change, so that content ids keep their meaning; `redactions/<kind>/<old digest>.json` names the file
+that took an old one's place. Chains are followed: a shard may lose a second sample later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sevenfold.storage.canonical import canonical_json
+from sevenfold.storage.keys import index_key, overlay_key, shard_key
+from sevenfold.storage.records import FORMAT, Manifest, read_json
+from sevenfold.storage.store import Store
+
+KINDS = {"shards": shard_key, "index": index_key, "overlays": overlay_key}
+"""Kinds of files that are replaced, and where each lies."""
+
+
+@dataclass(frozen=True)
+class Redactions:
+    """The redactions of a lake as they were listed; a record is read when it is first followed."""
+
+    store: Store
+    known: frozenset[tuple[str, str]]
+    _records: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.known)
+
+    def chain(self, kind: str, digest: str) -> Iterator[dict[str, Any]]:
+        """The records that lead from a digest to what lies there now: to (None: nothing was left), takedown, time."""
+        at: str | None = digest
+        while at is not None and (kind, at) in self.known:
+            if (kind, at) not in self._records:
+                self._records[kind, at] = read_json(self.store, redaction_key(kind, at), "redaction")
+            record = self._records[kind, at]
+            yield record
+            at = record["to"]
+
+    def follow(self, kind: str, digest: str) -> str | None:
+        """The digest of the file that now stands for this one; None when nothing was left of it."""
+        for record in self.chain(kind, digest):
+            if record["to"] is None:
+                return None
+            digest = record["to"]
+        return digest
+
+    def last(self, kind: str, digest: str) -> str:
+        """As `follow`, but the last name of a file of which nothing was left: equal for all that lay in one."""
+        for record in self.chain(kind, digest):
+            digest = record["to"] or digest
+        return digest
+
+    def entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """A manifest's entry (or a batch's `packed`) with the digests, counts and bytes of today's files."""
+        shards = []
+        for shard in entry["shards"]:
+            now: dict[str, Any] | None = dict(shard)
+            for record in self.chain("shards", shard["digest"]):
+                now = None if record["to"] is None else {
+                    **shard, "digest": record["to"], "samples": record["samples"], "bytes": record["bytes"]
+                }  # fmt: skip
+            if now is not None:
+                shards.append(now)
+        gone = sum(s["samples"] for s in entry["shards"]) - sum(s["samples"] for s in shards)
+        index = entry["index"] and self.follow("index", entry["index"])
+        return {**entry, "index": index, "shards": shards, "samples": entry["samples"] - gone}
+
+    def takedowns(self, manifest: Manifest) -> tuple[str, ...]:
+        """Digests of the takedowns that changed files of a version, in no particular order."""
+        found = {r["takedown"] for b in manifest.batches if b["index"] for r in self.chain("index", b["index"])}
+        found |= {r["takedown"] for d in manifest.overlays for r in self.chain("overlays", d)}
+        return tuple(sorted(found))
+
+
+def current(store: Store) -> Redactions:
+    """What is redacted in a lake: one listing, of nothing in nearly every lake."""
+    kinds = store.names("redactions")
+    names = ((kind, name) for kind in kinds for name in store.names(f"redactions/{kind}"))
+    return Redactions(store, frozenset((k, n.removesuffix(".json")) for k, n in names if n.endswith(".json")))
+
+
+def opened(manifest: Manifest, redacted: Redactions) -> Manifest:
+    """The manifest with today's digests in place of its own, to find files by.
+
+    Its content id is another one: ask the manifest itself for that.
+    """
+    if not redacted:
+        return manifest
+    return replace(
+        manifest,
+        batches=tuple(redacted.entry(b) for b in manifest.batches),
+        overlays=tuple(redacted.last("overlays", d) for d in manifest.overlays),
+    )
+
+
+def redaction_key(kind: str, digest: str) -> str:
+    """Where the record lies that says what replaced a file."""
+    return f"redactions/{kind}/{digest}.json"
+
+
+def record(store: Store, kind: str, old: str, new: str | None, takedown: str, time: float, **facts: Any) -> None:
+    """Say that `new` (None: nothing) stands for `old` from here on; `new` must be there already."""
+    value = {"format": FORMAT, "kind": kind, "from": old, "to": new, "takedown": takedown, "time": time, **facts}
+    store.create(redaction_key(kind, old), canonical_json(value))
