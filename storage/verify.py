@@ -286,21 +286,21 @@ def _across(store: Store, seen: Survey) -> Iterator[Finding]:
             continue
         looked.append(held.indexes)
         ids = _ids(store, held.indexes)
-        if len(pc.unique(ids)) != len(ids):
+        if ids is not None and len(pc.unique(ids)) != len(ids):
             counts = pc.value_counts(ids)
             twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
             detail = f"{len(twice)} ids are in the version more than once, the first is {twice[0]}"
             yield Finding(manifest_key(held.version.content_id), "duplicate", detail, versions=(held.name,))
 
 
-def _ids(store: Store, indexes: Sequence[str]) -> pa.ChunkedArray:
-    """The ids of some indexes; those that cannot be read are told elsewhere."""
+def _ids(store: Store, indexes: Sequence[str]) -> pa.ChunkedArray | None:
+    """The ids of some indexes; None when one cannot be read, which is told elsewhere."""
     chunks: list[pa.Array] = []
     for digest in indexes:
         try:
             chunks += pq.read_table(store.local(index_key(digest)), columns=["id"])["id"].chunks
         except (OSError, KeyError, pa.ArrowException):
-            continue
+            return None
     return pa.chunked_array(chunks, pa.string())
 
 
@@ -322,8 +322,10 @@ def _overlay(store: Store, digest: str, holding: Sequence[Held]) -> Iterator[Fin
     for held in holding:
         if any(held.indexes[: len(p)] == p for p in passed):  # more batches store more ids, never fewer
             continue
-        stored = _ids(store, held.indexes).combine_chunks()
-        lost = table["id"].filter(pc.invert(pc.is_in(table["id"], value_set=stored)))
+        stored = _ids(store, held.indexes)
+        if stored is None:
+            continue
+        lost = table["id"].filter(pc.invert(pc.is_in(table["id"], value_set=stored.combine_chunks())))
         if len(lost):
             detail = f"{len(lost)} ids are not stored in {held.name}, the first is {lost[0]}"
             yield Finding(key, "overlay", detail, versions=(held.name,))
