@@ -62,10 +62,11 @@ def checked(lake: Lake, threads: int) -> None:
     assert verify(lake.store, ["d"], threads=threads).clean
 
 
-def timed(work: Callable[..., object], *arguments: object) -> float:
-    begun = time.perf_counter()
+def timed(work: Callable[..., object], *arguments: object) -> tuple[float, float]:
+    """Seconds of wall time and of processor time."""
+    begun, used = time.perf_counter(), time.process_time()
     work(*arguments)
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, time.process_time() - used
 
 
 def main() -> None:
@@ -75,7 +76,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, {options.threads} threads, medians of {options.repeats} (spread)\n")
-    print("| images | shards | bare sha256, MB/s | verify, MB/s | ratio |\n|---|---|---|---|---|")
+    print("| images | shards | bare sha256, MB/s | verify, MB/s | ratio | of CPU time |\n|---|---|---|---|---|---|")
     for name, side in SIDES.items():
         with tempfile.TemporaryDirectory() as temporary:
             lake = make(Path(temporary), side, options.megabytes)
@@ -83,11 +84,14 @@ def main() -> None:
             megabytes = sum(p.stat().st_size for p in paths) / 1e6
             hashed, verified = [], []
             for _ in range(options.repeats):
-                hashed.append(megabytes / timed(bare, paths, options.threads))
-                verified.append(megabytes / timed(checked, lake, options.threads))
-            ratio = statistics.median(v / h for v, h in zip(verified, hashed, strict=True))
+                hashed.append(timed(bare, paths, options.threads))
+                verified.append(timed(checked, lake, options.threads))
+            wall, cpu = (
+                statistics.median(h[i] / v[i] for h, v in zip(hashed, verified, strict=True)) for i in range(2)
+            )
+            rates = [spread([megabytes / t[0] for t in times]) for times in (hashed, verified)]
             sizes = f"{len(paths)}, {megabytes:,.0f} MB"
-            print(f"| {name} | {sizes} | {spread(hashed)} | {spread(verified)} | {ratio:.2f} |", flush=True)
+            print(f"| {name} | {sizes} | {rates[0]} | {rates[1]} | {wall:.2f} | {cpu:.2f} |", flush=True)
 
 
 def spread(values: list[float]) -> str:

@@ -80,7 +80,7 @@ def cut_shard(store: Store, digest: str, ids: Collection[str]) -> Cut | None:
 
     Raises SevenfoldError when its bytes are not those of its name: a damaged shard must not get a new, valid name.
     """
-    if not store.exists(shard_key(digest)):
+    if not store.renew(shard_key(digest)):
         return None
     with open(store.local(shard_key(digest)), "rb") as file:
         found = list(members(file))

@@ -1,4 +1,4 @@
-"""One shard against its name, its size and the index, at the speed of sha256.
+"""One shard against its name, its size and the index, in one pass.
 
 The bytes are hashed block by block, and while a block is in the processor's cache the headers that the index promises
 in it are picked out; all of them are compared at once at the end. Only what does not fit is looked at closely
@@ -23,8 +23,8 @@ from sevenfold.storage.damage import Member
 READ = 1 << 20
 """Bytes per read: a multiple of a tar's block, and small enough to stay in the cache while it is hashed."""
 
-_NAME, _HEAD, _CONTENT = 100, 160, 8
-"""Bytes of a header that hold the name; that say all of a regular file; of a `.cls` member that are compared."""
+_ID, _NAME, _HEAD, _CONTENT = 64, 100, 160, 8
+"""Bytes of an id; of a header that hold the name; that say all of a regular file; of a `.cls` that are compared."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,28 @@ class Members:
         parts = pc.list_flatten(components)
         exts = [rows["ext"].combine_chunks(), parts.field("ext")]
         ids = rows["id"].combine_chunks()
-        names = [pc.binary_join_element_wise(i, e, ".") for i, e in zip((ids, ids.take(parents)), exts, strict=True)]
         offsets = np.concatenate([_ints(rows["offset"]), _ints(parts.field("offset"))])
         sizes = np.concatenate([_ints(rows["size"]), _ints(parts.field("size"))])
         number = pc.fill_null(pc.index_in(rows["label"].combine_chunks(), value_set=pa.array(classes, pa.string())), -2)
         labels = np.where(pc.equal(exts[1], "cls").fill_null(False).to_numpy(zero_copy_only=False),
                           number.take(parents).to_numpy(zero_copy_only=False), -1)  # fmt: skip
         numbers = np.concatenate([np.full(len(ids), -1), labels]).astype(np.int64)
-        packed, problems = _names(pa.concat_arrays([n.cast(pa.string()) for n in names]))
+        packed = _ids(ids)
+        image_tails, other_tails = (_tails(e) for e in exts)
+        if packed is None or image_tails is None or other_tails is None:
+            problem = "not every id is 64 characters with a short extension: such a name fits no header"
+            return Members(np.zeros((len(offsets), _NAME), np.uint8), offsets, sizes, numbers, (problem,))
+        names = np.empty((len(offsets), _NAME), np.uint8)
         order = np.argsort(offsets, kind="stable")
-        return Members(packed[order], offsets[order], sizes[order], numbers[order], problems)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        images, others = np.split(place, [len(ids)])
+        for where, some, tail in (
+            (images, packed, image_tails), (others, packed[parents.to_numpy()], other_tails),
+        ):  # fmt: skip
+            names[where, :_ID] = some
+            names[where, _ID:] = tail
+        return Members(names, offsets[order], sizes[order], numbers[order])
 
     def listed(self) -> list[Member]:
         """The same as objects, for a close look."""
@@ -109,17 +121,18 @@ class Seen:
 def scan(file: BinaryIO, members: Members | None, classes: int) -> Seen:
     """Hash a shard and, with `members`, compare every header, every `.cls` and the end blocks with the index."""
     h = hashlib.sha256()
-    picks: list[_Pick] = []
-    if members is not None:
-        labels = members.numbers != -1
-        picks = [_Pick(members.offsets - tar.BLOCK, _HEAD), _Pick(members.offsets[labels], _CONTENT)]
     buffer = bytearray(READ)
     view = memoryview(buffer)
+    picks: list[_Pick] = []
+    if members is not None:
+        labels, blocks = members.numbers != -1, np.frombuffer(buffer, np.uint8).reshape(-1, tar.BLOCK)
+        places = ((members.offsets - tar.BLOCK, _HEAD), (members.offsets[labels], _CONTENT))
+        picks = [_Pick(p, width, blocks) for p, width in places]
     at, tail = 0, b""
     while n := _fill(file, view):
         h.update(view[:n])
         for pick in picks:
-            pick.take(buffer, at, n)
+            pick.take(at // READ)
         tail = (tail + bytes(view[max(0, n - len(tar.END)) : n]))[-len(tar.END) :]
         at += n
     if members is None:
@@ -138,18 +151,23 @@ def scan(file: BinaryIO, members: Members | None, classes: int) -> Seen:
 class _Pick:
     """Collects the first `width` bytes from each of some places (multiples of 512, ascending) as blocks go by."""
 
-    def __init__(self, places: np.ndarray, width: int) -> None:
-        self.places, self.width = places, width
+    def __init__(self, places: np.ndarray, width: int, blocks: np.ndarray) -> None:
         self.taken = np.zeros((len(places), width), np.uint8)
-        self.aligned = bool((places % tar.BLOCK == 0).all() and (places >= 0).all())
+        self._blocks = blocks[:, :width]
+        if (places % tar.BLOCK == 0).all() and (places >= 0).all():  # else the index lies, and the comparison fails
+            read, within = np.divmod(places // tar.BLOCK, len(blocks))
+            self._within = within
+            numbers, starts = np.unique(read, return_index=True)
+            ends = [*starts[1:].tolist(), len(places)][: len(starts)]
+            self._spans = dict(zip(numbers.tolist(), zip(starts.tolist(), ends, strict=True), strict=True))
+        else:
+            self._spans = {}
 
-    def take(self, buffer: bytearray, at: int, length: int) -> None:
-        if not self.aligned:  # an index that lies; the comparison fails without them
-            return
-        blocks = np.frombuffer(buffer, np.uint8, count=length - length % tar.BLOCK).reshape(-1, tar.BLOCK)
-        first, last = np.searchsorted(self.places, (at, at + blocks.size))
-        if first < last:
-            self.taken[first:last] = blocks[(self.places[first:last] - at) // tar.BLOCK, : self.width]
+    def take(self, read: int) -> None:
+        """Pick from the buffer, which holds this read."""
+        if span := self._spans.get(read):
+            first, last = span
+            self.taken[first:last] = self._blocks[self._within[first:last]]
 
 
 def _labels_fit(found: np.ndarray, numbers: np.ndarray, sizes: np.ndarray, classes: int) -> bool:
@@ -163,16 +181,23 @@ def _labels_fit(found: np.ndarray, numbers: np.ndarray, sizes: np.ndarray, class
                 and np.array_equal(sizes, lengths[numbers]))  # fmt: skip
 
 
-def _names(names: pa.Array) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(uint8 [n, 100] padded with zeros, what does not fit a header)."""
-    padded = pc.fill_null(pc.ascii_rpad(names, width=_NAME, padding="\0"), "\0" * _NAME)
-    if len(names) and not pc.all(pc.equal(pc.binary_length(padded), _NAME)).as_py():
-        bad = next(n for n in names.to_pylist() if n is None or len(n.encode()) > _NAME)
-        return np.zeros((len(names), _NAME), np.uint8), (f"the name {bad!r} fits no header",)
-    _, offsets, data = pa.concat_arrays([padded]).buffers()
-    start = int(np.frombuffer(offsets, np.int32, 1)[0]) if len(names) else 0
-    flat = np.frombuffer(data or b"", np.uint8, len(names) * _NAME, start)
-    return flat.reshape(-1, _NAME), ()
+def _ids(ids: pa.Array) -> np.ndarray | None:
+    """uint8 [n, 64], or None when one of them is of another length."""
+    if ids.null_count or not pc.all(pc.equal(pc.binary_length(ids), _ID)).as_py():
+        return None if len(ids) else np.zeros((0, _ID), np.uint8)
+    _, offsets, data = ids.buffers()
+    start = int(np.frombuffer(offsets, np.int32, 1, 4 * ids.offset)[0])
+    return np.frombuffer(data, np.uint8, len(ids) * _ID, start).reshape(-1, _ID)
+
+
+def _tails(exts: pa.Array) -> np.ndarray | None:
+    """What follows the id in a header's name, uint8 [n, 36] of `.png` and zeros, or None when one does not fit."""
+    encoded = exts.dictionary_encode()
+    texts = [b"." + e.encode() for e in encoded.dictionary.to_pylist()]
+    if exts.null_count or any(len(t) > _NAME - _ID for t in texts):
+        return None
+    table = np.array([*texts, b""], f"S{_NAME - _ID}").view(np.uint8).reshape(-1, _NAME - _ID)
+    return table[encoded.indices.to_numpy()]
 
 
 def _ints(column: pa.ChunkedArray | pa.Array) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from sevenfold.storage import tar
+from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import INDEX, conform
 from sevenfold.storage.keys import shard_key
 from sevenfold.storage.store import Store
@@ -131,8 +132,11 @@ def _fill(store: Store, samples: Iterable[Sample]) -> Callable[[], Written | Non
             lanes.wait()
             stream.finish()
             draft.key = shard_key(hashed.hexdigest())
-        if not draft.made:  # an old file takes its place: keep it from the garbage collection
-            store.renew(draft.key)
+        if not draft.made and not store.renew(draft.key):  # an old file took its place, and was garbage
+            raise SevenfoldError(
+                "garbage collection took this shard away in the moment it was found", where=f"{store.url}/{draft.key}",
+                do="run the same command again: it writes the shard anew",
+            )  # fmt: skip
         return layout.written(hashed.hexdigest())
 
     return finish

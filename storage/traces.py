@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.storage import erase, redactions, tombstones, versions
+from sevenfold.storage import erase, leases, redactions, tombstones, versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.index import ALIASES, OVERLAY, QUARANTINE, conform, read_parquet
 from sevenfold.storage.keys import aliases_key, landing_key, quarantine_key, shard_key
@@ -124,7 +124,7 @@ def survey(store: Store, ids: Collection[str], places: Collection[tuple[str, str
         versions=tuple(held_by),
         models=tuple(_models(store, {v["content_id"] for v in held_by}, wanted)),
         reports=tuple(e.key for e in store.entries("") if e.key.endswith(".html")),
-        readers=sum(len(store.entries(f, hidden=True)) for f in ("leases", ".leases")),
+        readers=len(leases.active(store)),
     )
 
 

@@ -1,6 +1,6 @@
 """Verify: are the files of some versions the bytes that were written, and do index, manifest and shards agree?
 
-The quick look hashes every byte once and compares every tar header with the index, at close to the speed of sha256.
+The quick look hashes every byte once and meanwhile compares every tar header with the index.
 What does not fit is located to the member and the byte. `deep` also decodes every image (deep.py).
 """
 
@@ -45,6 +45,16 @@ class _Indexed:
     rows: pa.Table | None = None
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """What became of one shard."""
+
+    part: Part
+    digest: str
+    findings: list[Finding]
+    bytes: int
+
+
 @dataclass
 class _Run:
     store: Store
@@ -83,17 +93,19 @@ def verify(
     run = _Run(store, progress or silent, sum(s["bytes"] or 0 for p in seen.parts for s in p.entry["shards"]))
     findings = [Finding(k, "unreadable", what, versions=(v,)) for k, v, what in seen.unreadable]
     sound: list[tuple[Part, str]] = []
-    samples = 0
+    samples = sum(p.entry["samples"] or 0 for p in seen.parts)
     with ThreadPoolExecutor(threads) as pool:
-        for indexed in _ahead(pool, (partial(check_index, store, p) for p in seen.parts), threads):
-            findings += indexed.findings
-            samples += indexed.part.entry["samples"] or 0
-            jobs = _shard_jobs(store, indexed)
-            for digest, checked, length in _ahead(pool, jobs, 2 * threads):
-                findings += checked
-                run.count(length)
-                if not checked:
-                    sound.append((indexed.part, digest))
+
+        def shards() -> Iterator[Callable[[], _Checked]]:  # the next index is read while shards are still hashed
+            for indexed in _ahead(pool, (partial(check_index, store, p) for p in seen.parts), threads):
+                findings.extend(indexed.findings)
+                yield from _shard_jobs(store, indexed)
+
+        for checked in _ahead(pool, shards(), 2 * threads):
+            findings += checked.findings
+            run.count(checked.bytes)
+            if not checked.findings:
+                sound.append((checked.part, checked.digest))
     findings += _across(store, seen)
     overlays: dict[str, list[Held]] = {}
     for held in seen.versions:
@@ -180,7 +192,7 @@ def read_table(store: Store, key: str) -> pa.Table:
         return pq.read_table(f)
 
 
-def _shard_jobs(store: Store, indexed: _Indexed) -> Iterator[Callable[[], tuple[str, list[Finding], int]]]:
+def _shard_jobs(store: Store, indexed: _Indexed) -> Iterator[Callable[[], _Checked]]:
     part, rows = indexed.part, indexed.rows
     places = _runs(rows["shard"]) if rows is not None else {}
     for shard in part.entry["shards"]:
@@ -201,8 +213,8 @@ def _runs(column: pa.ChunkedArray) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def check_shard(store: Store, part: Part, shard: Any, rows: pa.Table | None) -> tuple[str, list[Finding], int]:
-    """(digest, findings, bytes read) of one shard, in the lake and, of a bucket, in this machine's cache."""
+def check_shard(store: Store, part: Part, shard: Any, rows: pa.Table | None) -> _Checked:
+    """Look at one shard, in the lake and, of a bucket, in this machine's cache."""
     digest, key, length = shard["digest"], shard_key(shard["digest"]), 0
     members = Members.of(rows, part.classes) if rows is not None else None
     found: list[Finding] = []
@@ -223,7 +235,7 @@ def check_shard(store: Store, part: Part, shard: Any, rows: pa.Table | None) -> 
                                  f"{part.entry['batch']}", versions=tuple(part.versions)))  # fmt: skip
         except OSError as e:
             found.append(Finding(key, "unreadable", str(e), versions=tuple(part.versions)))
-    return digest, found, length
+    return _Checked(part, digest, found, length)
 
 
 def _copies(store: Store, key: str, stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
@@ -274,21 +286,21 @@ def _across(store: Store, seen: Survey) -> Iterator[Finding]:
             continue
         looked.append(held.indexes)
         ids = _ids(store, held.indexes)
-        if len(pc.unique(ids)) != len(ids):
+        if ids is not None and len(pc.unique(ids)) != len(ids):
             counts = pc.value_counts(ids)
             twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
             detail = f"{len(twice)} ids are in the version more than once, the first is {twice[0]}"
             yield Finding(manifest_key(held.version.content_id), "duplicate", detail, versions=(held.name,))
 
 
-def _ids(store: Store, indexes: Sequence[str]) -> pa.ChunkedArray:
-    """The ids of some indexes; those that cannot be read are told elsewhere."""
+def _ids(store: Store, indexes: Sequence[str]) -> pa.ChunkedArray | None:
+    """The ids of some indexes; None when one cannot be read, which is told elsewhere."""
     chunks: list[pa.Array] = []
     for digest in indexes:
         try:
             chunks += pq.read_table(store.local(index_key(digest)), columns=["id"])["id"].chunks
         except (OSError, KeyError, pa.ArrowException):
-            continue
+            return None
     return pa.chunked_array(chunks, pa.string())
 
 
@@ -310,8 +322,10 @@ def _overlay(store: Store, digest: str, holding: Sequence[Held]) -> Iterator[Fin
     for held in holding:
         if any(held.indexes[: len(p)] == p for p in passed):  # more batches store more ids, never fewer
             continue
-        stored = _ids(store, held.indexes).combine_chunks()
-        lost = table["id"].filter(pc.invert(pc.is_in(table["id"], value_set=stored)))
+        stored = _ids(store, held.indexes)
+        if stored is None:
+            continue
+        lost = table["id"].filter(pc.invert(pc.is_in(table["id"], value_set=stored.combine_chunks())))
         if len(lost):
             detail = f"{len(lost)} ids are not stored in {held.name}, the first is {lost[0]}"
             yield Finding(key, "overlay", detail, versions=(held.name,))

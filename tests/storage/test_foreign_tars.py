@@ -435,7 +435,7 @@ def test_every_member_is_accounted_for(tmp_path_factory: pytest.TempPathFactory,
         assert key not in used
         used.add(key)
         if item.label is not None:
-            labels = [e for e in expected if e[0] == name and e[1] == f"{key[1]}.cls"]
+            labels = [e for e in expected if e[:2] == (name, f"{key[1]}.cls") and e[2] != b"5"]
             assert [e[3].decode() for e in labels] == [item.label]
     # every other member of a key is with its image, or it is named in a row
     for name, inner, kind, _ in expected:

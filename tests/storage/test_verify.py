@@ -142,6 +142,7 @@ def test_missing_files_are_named(sound: Lake, make: SimpleNamespace) -> None:
     assert look(sound, "v1").findings[0].key == keys[0], "the overlay is not v1's"
     sound.store.delete(index_key(manifest.batches[0]["index"]))
     assert (index_key(manifest.batches[0]["index"]), "missing") in {(f.key, f.problem) for f in look(sound).findings}
+    assert "overlay" not in {f.problem for f in look(sound).findings}, "nobody knows what is stored"
     sound.store.delete(f"manifests/{version.content_id}.json")
     assert ("unreadable", ("d/v2",)) in {(f.problem, f.versions) for f in look(sound).findings}
     sound.store.replace("datasets/d/versions/00000002.json", b"{}")
