@@ -61,7 +61,7 @@ def test_objects_that_go_away_are_set_aside_and_a_bucket_that_does_not_answer_is
     with pytest.raises(InputError, match="no such object"):
         source.read("cat/2.png")
     assert open_source(f"{bucket}/nothing/here").inputs == []
-    with pytest.raises(SevenfoldError, match="does not answer"):
+    with pytest.raises(SevenfoldError, match="there is no bucket"):
         open_source("s3://no-such-bucket-anywhere/x").inputs  # noqa: B018
     with pytest.raises(SevenfoldError, match="s3://bucket/prefix"):
         open_source("s3:///x").inputs  # noqa: B018
