@@ -58,6 +58,11 @@ class BucketStore(Store):
     def __reduce__(self) -> tuple[Callable[..., BucketStore], tuple[str, float, float]]:
         return _again, (self.url, self._lock_seconds, self._timeout)
 
+    @property
+    def folder(self) -> Path:
+        """See Store.folder: the cached copies."""
+        return self.cache
+
     def read(self, key: str) -> bytes:
         """See Store.read."""
         return self._objects.get(self._prefix + key)[0]

@@ -7,23 +7,23 @@ same fields of the same samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from sevenfold.storage import overlays, redactions, versions
+from sevenfold.storage import overlays, versions
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import BAKED, INDEX, SAMPLES, SLOT, conform, read_parquet
-from sevenfold.storage.keys import commits_key, index_key, landing_key
+from sevenfold.storage.index import INDEX, read_parquet
+from sevenfold.storage.keys import commits_key, landing_key
 from sevenfold.storage.names import check_name, check_ref
 from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import Batch, Manifest, Version
+from sevenfold.storage.rows import NOTHING, edits_since, flat, known_ids, read_index, without_bytes
 from sevenfold.storage.sources import Source, as_root, open_source
 from sevenfold.storage.store import Store
 
@@ -64,63 +64,6 @@ def plan(store: Store, dataset: str, branch: str, extra_labels: Sequence[str] = 
     return Plan(head, manifest, pending, tuple(dict.fromkeys(classes)))
 
 
-def known_ids(store: Store, manifest: Manifest | None) -> Known:
-    """Every stored id of a version, excluded ones too, with its label after the overlays."""
-    if manifest is None or not manifest.batches:
-        return Known(pa.array([], pa.string()), pa.array([], pa.string()))
-    rows = read_index(store, manifest, ["id", "label"])
-    labels = rows["label"]
-    for digest in redactions.opened(manifest, redactions.current(store)).overlays:
-        overlay = overlays.stored_rows(store, digest)
-        place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
-        labels = pc.coalesce(pc.take(overlay["label"], place), labels)
-    return Known(_flat(rows["id"]), _flat(labels))
-
-
-def read_index(store: Store, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
-    """All index rows of a version in manifest order, before overlays: index.INDEX and index.BAKED, or some of them.
-
-    `columns` may also name index.SLOT. Samples that were taken down keep their row, without a shard.
-    """
-    fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED, SLOT) if f.name in columns]
-    schema = pa.schema(fields)
-    tables = []
-    opened = redactions.opened(manifest, redactions.current(store))
-    for path in store.together(store.local, [index_key(b["index"]) for b in opened.batches if b["index"]]):
-        there = set(pq.read_schema(path).names)
-        tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def effective(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
-    """All index rows of a version after its overlays, excluded ones too (see overlays.effective), in manifest order.
-
-    With `masked`, samples that were taken down name the shard that they lay in.
-    """
-    columns = [f.name for f in (*INDEX, *BAKED, SLOT) if f.name != "components"]
-    redacted = redactions.current(store)
-    digests = redactions.opened(manifest, redacted).overlays
-    edits = store.together(lambda d: overlays.stored_rows(store, d), digests)
-    rows = read_index(store, manifest, columns)
-    if masked and redacted:
-        slots = pc.unique(rows["slot"]).drop_null()
-        lay_in = pa.array([redacted.last("shards", s) for s in slots.to_pylist()], pa.string())
-        shards = pc.coalesce(rows["shard"], pc.take(lay_in, pc.index_in(rows["slot"], value_set=slots)))
-        rows = rows.set_column(rows.column_names.index("shard"), "shard", shards)
-    return overlays.effective(rows, edits)
-
-
-def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:
-    """The version's effective samples (index.SAMPLES) in manifest, shard and offset order.
-
-    With `masked`, samples that were taken down keep their row and with it their place in every epoch: id, batch, split,
-    weight, the shard they lay in and, if they had a label, an empty one; everything else is null.
-    """
-    table = effective(store, manifest, masked=masked)
-    table = table.filter(pc.and_(pc.invert(table["exclude"]), pc.is_valid(table["shard"])))
-    return table.select(SAMPLES.names).combine_chunks()
-
-
 def pack_pending(
     store: Store,
     todo: Plan,
@@ -147,14 +90,9 @@ def pack_pending(
         rows = read_parquet(store, landing_key(batch.dataset, batch.batch), columns=["id", "label"])
         new = rows.filter(pc.is_null(pc.index_in(rows["id"], value_set=known.ids)))
         known = Known(
-            pa.concat_arrays([known.ids, _flat(new["id"])]), pa.concat_arrays([known.labels, _flat(new["label"])])
+            pa.concat_arrays([known.ids, flat(new["id"])]), pa.concat_arrays([known.labels, flat(new["label"])])
         )
     return packed
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    """One contiguous string array."""
-    return pa.concat_arrays([pa.array([], pa.string()), *(c.cast(pa.string()) for c in column.chunks)])
 
 
 class _LazySource(Source):
@@ -308,46 +246,6 @@ def _refuse_strangers(store: Store, dataset: str, manifest: Manifest, edits: Seq
                 expected="samples that were not excluded when the version was compacted",
                 do="branch off the version before the compaction, or leave them excluded",
             )
-
-
-NOTHING = Manifest((), (), (), {})
-"""What a branch holds before its first version."""
-
-
-def edits_since(store: Store, base: Manifest, tip: Manifest) -> list[pa.Table]:
-    """The edits (index.OVERLAY) that make `tip`'s samples of those of `base` and of the batches that came since.
-
-    Its own overlays where they say it; after a compaction or a merge, what differs between the two.
-    """
-    old = set(base.batch_ids)
-    new = (e for e in tip.batches if old.isdisjoint(e.get("holds", [e["batch"]])))
-    kept = all(e in tip.batches for e in base.batches)
-    n = len(base.overlays)
-    redacted = redactions.current(store)  # asked once: in a bucket it is a request
-
-    def rows(digests: Iterable[str]) -> list[pa.Table]:
-        return store.together(lambda d: overlays.stored_rows(store, redacted.last("overlays", d)), digests)
-
-    if kept and tip.overlays[:n] == base.overlays:
-        return rows(tip.overlays[n:])
-    ground = effective(store, Manifest(tip.classes, (*base.batches, *new), base.overlays, {}))
-    now = effective(store, tip)
-    own = rows(d for d in tip.overlays if d not in base.overlays)
-    if kept and not overlays.changes(overlays.effective(ground, own), now).num_rows:
-        return own
-    change = overlays.changes(ground, now)
-    return [change] if change.num_rows else []
-
-
-def without_bytes(rows: pa.Table, edits: Sequence[pa.Table]) -> pa.ChunkedArray:
-    """Ids that `edits` take back from an exclusion although compaction left their bytes out.
-
-    `rows`: id, shard and exclude of the version's index.
-    """
-    last = overlays.last_words(edits)
-    back = last.filter(pc.equal(last["exclude"], False))["id"].combine_chunks()
-    gone = pc.and_(pc.is_null(rows["shard"]), pc.fill_null(rows["exclude"], False))
-    return rows.filter(pc.and_(gone, pc.is_in(rows["id"], value_set=back)))["id"]
 
 
 def _refuse_conflicts(store: Store, branch: str, first: Plan, now: Plan, edits: Sequence[pa.Table]) -> None:

@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 
 from sevenfold.storage import redactions, tar, versions
 from sevenfold.storage.canonical import digest_bytes, digest_json, digest_table
-from sevenfold.storage.commit import effective, publish
+from sevenfold.storage.commit import publish
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import BAKED, INDEX, conform, write_parquet
 from sevenfold.storage.keys import index_key, shard_key
 from sevenfold.storage.names import SPLITS
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Manifest, Version
+from sevenfold.storage.rows import effective
 from sevenfold.storage.shards import Sample, Written, cuts, write_shards
 from sevenfold.storage.store import Store
 

@@ -13,7 +13,7 @@ from sevenfold.storage.diff import diff
 from sevenfold.storage.index import BAKED, INDEX
 from sevenfold.storage.keys import index_key, overlay_key
 from sevenfold.storage.lens import Asked, Lens, is_baked, quoted, version_sql
-from sevenfold.storage.query import connected, folder
+from sevenfold.storage.query import connected
 from sevenfold.storage.records import Manifest
 from sevenfold.storage.store import Store
 
@@ -33,7 +33,7 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
     while before.overlays[: common + 1] == after.overlays[: common + 1] and common < len(before.overlays):
         common += 1
     edits = [*before.overlays[common:], *after.overlays[common:]]
-    with connected(folder(store)) as (connection, plain):
+    with connected(store.folder) as (connection, plain):
         lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
         keys = [index_key(b["index"]) for b in before.batches if b["index"] and b["index"] in shared]
         if edits and keys:
@@ -76,7 +76,7 @@ def missing_ids(store: Store, manifest: Manifest, ids: pa.ChunkedArray) -> pa.Ch
     keys = [index_key(b["index"]) for b in manifest.batches if b["index"]]
     if not keys:
         return pa.chunked_array([wanted])
-    with connected(folder(store)) as (connection, plain):
+    with connected(store.folder) as (connection, plain):
         lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
         connection.register("wanted", pa.table({"id": wanted}))
         # in this direction DuckDB hashes the few and reads only the pages that may hold one of them

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from sevenfold import __version__
 from sevenfold.storage import commit as committing
-from sevenfold.storage import findings, signals, takedown, versions
+from sevenfold.storage import findings, rows, signals, takedown, versions
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
 from sevenfold.storage.canonical import canonical_json, digest_json
@@ -333,7 +333,7 @@ class Lake:
 
         With `masked`, those that were taken down keep an empty row (see storage.commit.samples).
         """
-        return committing.samples(self.store, self.manifest(content_id), masked=masked)
+        return rows.samples(self.store, self.manifest(content_id), masked=masked)
 
     def redacted(self, content_id: str) -> tuple[takedown.Takedown, ...]:
         """The takedowns that took samples out of a content id, oldest first; none for nearly every one."""

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from sevenfold.storage import overlays, versions
 from sevenfold.storage.canonical import digest_table
-from sevenfold.storage.commit import NOTHING, TRIES, edits_since, publish, read_index, without_bytes
+from sevenfold.storage.commit import TRIES, publish
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import commits_key
 from sevenfold.storage.records import Manifest, Version
+from sevenfold.storage.rows import NOTHING, edits_since, read_index, without_bytes
 from sevenfold.storage.store import Store
 
 CONFLICTS = pa.schema([("id", pa.string()), ("field", pa.string()), ("ours", pa.string()), ("theirs", pa.string())])

@@ -17,7 +17,7 @@ import pyarrow as pa
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lens import Asked, Lens, text
 from sevenfold.storage.records import Manifest
-from sevenfold.storage.store import LocalStore, Store
+from sevenfold.storage.store import Store
 from sevenfold.storage.views import VIEWS, create_views
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def session(store: Store) -> Iterator[Session]:
 
     What others write meanwhile is seen by the next query.
     """
-    inside = folder(store)
+    inside = store.folder
     with connected(inside) as (connection, plain):
         _lock(connection, inside)
         yield Session(store, connection, plain)
@@ -156,17 +156,6 @@ def _lock(connection: duckdb.DuckDBPyConnection, inside: Path) -> None:
     connection.execute("SET allowed_directories = [" + text(str(inside)) + "]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-
-
-def folder(store: Store) -> Path:
-    """The only folder that a query may read: the lake's own, or that of a bucket's cached copies."""
-    if isinstance(store, LocalStore):
-        return store.root
-    from sevenfold.storage.bucket import BucketStore
-
-    if isinstance(store, BucketStore):
-        return store.cache
-    raise SevenfoldError(f"a {type(store).__name__} cannot be queried", expected="a folder or s3://bucket/prefix")
 
 
 def _plain(inside: Path, private: Path) -> Callable[[Path], Path]:

@@ -27,6 +27,7 @@ from sevenfold.storage.keys import batch_key, index_key, shard_key
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.rebuild import rebuild_index
 from sevenfold.storage.records import Batch, Version
+from sevenfold.storage.rows import samples
 from sevenfold.storage.sources import InputError, Source, open_source
 from sevenfold.storage.store import LocalStore, Store
 from sevenfold.storage.survey import Part, survey
@@ -258,7 +259,7 @@ def _without(
         assert number is not None
         head = versions.read_version(store, dataset, number)
         manifest = versions.read_manifest(store, head.content_id)
-        shown = committing.samples(store, manifest)["id"]
+        shown = samples(store, manifest)["id"]
         rows = [{"id": i, "exclude": True, **why} for i in shown.filter(pc.is_in(shown, pa.array(ids))).to_pylist()]
         if not rows:
             return None

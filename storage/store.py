@@ -47,6 +47,11 @@ class Store(ABC):
         self._probed = False
         self._held = threading.local()
 
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """The folder on this machine below which every path lies that `local` gives."""
+
     @abstractmethod
     def read(self, key: str) -> bytes:
         """The bytes under `key`; raises FileNotFoundError."""
@@ -94,8 +99,7 @@ class Store(ABC):
         Raises FileNotFoundError. Content-addressed files are checked against their digest when they are fetched.
         """
 
-    @abstractmethod
-    def forget(self, key: str) -> None:
+    def forget(self, key: str) -> None:  # noqa: B027 - a disk keeps no copies: its files are the files themselves
         """Remove this machine's copies of a file, if it keeps any."""
 
     @abstractmethod
@@ -197,6 +201,11 @@ class LocalStore(Store):
     def __reduce__(self) -> tuple[type[LocalStore], tuple[Path]]:
         return LocalStore, (self.root,)
 
+    @property
+    def folder(self) -> Path:
+        """See Store.folder: the lake's own."""
+        return self.root
+
     def path(self, key: str) -> Path:
         """The file of a key."""
         return self.root / key
@@ -271,9 +280,6 @@ class LocalStore(Store):
         if not path.exists():
             raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
         return path
-
-    def forget(self, key: str) -> None:
-        """See Store.forget: `local` gives the file itself, so there are none."""
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:

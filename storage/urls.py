@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from sevenfold.storage.commit import read_index
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import shard_key
 from sevenfold.storage.names import SPLITS
 from sevenfold.storage.records import Manifest
+from sevenfold.storage.rows import read_index
 from sevenfold.storage.store import Store
 
 

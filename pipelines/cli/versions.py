@@ -169,12 +169,12 @@ def query(
             do="see `sevenfold query --examples`",
         )
     from sevenfold.pipelines.cli import answers
-    from sevenfold.storage.query import folder, stream
+    from sevenfold.storage.query import stream
 
     at = session(context)
     with stream(at.lake.store, sql or question(named or "").sql, at.dataset, as_of) as answer:
         if parquet is not None:
-            rows = answers.write_parquet(answer, parquet, folder(at.lake.store))
+            rows = answers.write_parquet(answer, parquet, at.lake.store.folder)
             say(f"wrote {rows:,} rows to {parquet}")
         elif json:
             answers.print_json_rows(answer)

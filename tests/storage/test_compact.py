@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.canonical import digest_bytes
-from sevenfold.storage.commit import read_index
 from sevenfold.storage.index import OVERLAY
 from sevenfold.storage.keys import index_key, shard_key
+from sevenfold.storage.rows import read_index
 
 EDIT = st.fixed_dictionaries(
     {
@@ -273,7 +273,7 @@ def test_a_commit_and_a_compaction_at_once_lose_nothing(grown: Lake, make: Simpl
 def test_an_edit_that_contradicts_one_baked_in_meanwhile_is_refused(grown: Lake, make: SimpleNamespace) -> None:
     """The overlay of the other is gone from the manifest, what it said is not."""
     from sevenfold.storage import overlays
-    from sevenfold.storage.commit import edits_since
+    from sevenfold.storage.rows import edits_since
 
     before = grown.manifest(grown.version("d").content_id)
     key = sorted(by_id(grown, "main"))[0]

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sevenfold.storage import Lake, SevenfoldError, overlays
-from sevenfold.storage.commit import read_index
 from sevenfold.storage.index import OVERLAY, SAMPLES
 from sevenfold.storage.lens import version_sql
 from sevenfold.storage.records import Manifest
+from sevenfold.storage.rows import read_index
 
 EDIT = st.fixed_dictionaries(
     {

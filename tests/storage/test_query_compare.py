@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sevenfold.storage import Lake, overlays
-from sevenfold.storage.commit import samples
 from sevenfold.storage.compare import diff_versions, missing_ids
 from sevenfold.storage.diff import diff
 from sevenfold.storage.index import OVERLAY
 from sevenfold.storage.records import Manifest
+from sevenfold.storage.rows import samples
 
 EDIT = st.fixed_dictionaries(
     {

@@ -27,8 +27,8 @@ from PIL import Image
 
 from sevenfold.storage import Lake, SevenfoldError, erase, redactions, takedown, tar, tombstones
 from sevenfold.storage.canonical import digest_bytes
-from sevenfold.storage.commit import read_index
 from sevenfold.storage.keys import shard_key
+from sevenfold.storage.rows import read_index
 from sevenfold.storage.views import VIEWS
 
 SCRIPT = Path(__file__).with_name("one_takedown.py")
@@ -465,5 +465,6 @@ def test_killed_at_any_instant_it_ends_the_same(tmp_path: Path, make: SimpleName
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_killed_at_a_hundred_instants(tmp_path: Path, make: SimpleNamespace) -> None:
     assert killed_at(100, tmp_path, make) >= 50
