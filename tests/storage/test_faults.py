@@ -264,10 +264,6 @@ class FlakyStore(LocalStore):
         self.failures = 0
         self._chance, self._guard = random.Random(seed), threading.Lock()
 
-    @property
-    def folder(self) -> Path:
-        return self.inner.folder
-
     @contextmanager
     def _fate(self, key: str) -> Iterator[None]:
         with self._guard:
