@@ -401,7 +401,7 @@ def test_a_flaky_server_is_not_noticed(
     source = tmp_path / "source"
     make.folder(source / "one", make.two_classes(40))
     make.folder(source / "two", make.two_classes(40, start=30))
-    steps = rounds.steps(str(source))
+    steps = rounds.steps(str(source))[:-1]
     undisturbed = Lake.create(tmp_path / "undisturbed", shard_bytes=16 << 10)
     expected = [act(undisturbed) for _, act in steps]
     chance = random.Random(7)
