@@ -31,6 +31,7 @@ import pyarrow as pa
 from sevenfold.storage import tar
 from sevenfold.storage.canonical import digest_bytes, digest_table
 from sevenfold.storage.index import INDEX, LANDING, write_parquet
+from sevenfold.storage.keys import index_key
 from sevenfold.storage.lake import SHARD_BYTES
 from sevenfold.storage.shards import Sample, index_rows, write_shards
 from sevenfold.storage.store import LocalStore
@@ -90,7 +91,7 @@ def ours(samples: Samples, folder: Path, *, check: bool) -> None:
         rows = samples.rows.slice(i * samples.per_shard, samples.per_shard)
         groups.append(index_rows(rows, "batch", shard))
     index = digest_table(pa.concat_tables(groups))
-    write_parquet(folder / "index" / index[:2] / f"{index}.parquet", groups, INDEX, overwrite=False)
+    write_parquet(LocalStore(folder), index_key(index), groups, INDEX, overwrite=False)
 
 
 def shard_writer(dicts: Sequence[Mapping[str, bytes | str]], folder: Path) -> None:
