@@ -24,7 +24,7 @@ from sevenfold.storage.pack import Known, pack
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import Batch, Manifest, Version
 from sevenfold.storage.rows import NOTHING, edits_since, flat, known_ids, read_index, without_bytes
-from sevenfold.storage.sources import Source, as_root, open_source
+from sevenfold.storage.sources import InputError, Source, as_root, open_source
 from sevenfold.storage.store import Store
 
 SCHEMA = {f.name: str(f.type) for f in INDEX}
@@ -105,6 +105,18 @@ class _LazySource(Source):
 
     def read(self, path: str) -> bytes:
         """See Source.read."""
+        return self._opened().read(path)
+
+    @property
+    def at_once(self) -> int:
+        """See Source.at_once."""
+        return self._opened().at_once
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | InputError]:
+        """See Source.read_many."""
+        return self._opened().read_many(paths)
+
+    def _opened(self) -> Source:
         if self._source is None:
             try:
                 self._source = open_source(self._batch.source, self._batch.kind)
@@ -116,7 +128,7 @@ class _LazySource(Source):
                     do="put it back and commit again, or leave the batch out: "
                     f"`sevenfold withdraw {self._batch.batch} --reason TEXT`",
                 ) from None
-        return self._source.read(path)
+        return self._source
 
 
 def commit(

@@ -30,7 +30,7 @@ from sevenfold.storage.names import SPLITS
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
 from sevenfold.storage.shards import Sample, cuts, index_rows, write_shards
-from sevenfold.storage.sources import InputError, Source
+from sevenfold.storage.sources import InputError, Source, in_blocks
 from sevenfold.storage.store import Store
 
 
@@ -167,13 +167,11 @@ class _Writer:
 
     def _samples(self, split: str, rows: pa.Table, keep: list[int]) -> Iterator[Sample]:
         """What is still as it was measured; `keep` collects which rows that is."""
-        for i, (key, ext, path, label) in enumerate(
-            zip(*(rows[c].to_pylist() for c in ("id", "ext", "path", "label")), strict=True)
-        ):
-            try:
-                data = self.source.read(path)
-            except InputError as e:
-                self._set_aside(path, label, split, f"it can no longer be read: {e}")
+        columns = [rows[c].to_pylist() for c in ("id", "ext", "path", "label")]
+        contents = in_blocks(self.source, columns[2])
+        for i, (key, ext, path, label, data) in enumerate(zip(*columns, contents, strict=True)):
+            if isinstance(data, InputError):
+                self._set_aside(path, label, split, f"it can no longer be read: {data}")
                 continue
             if digest_bytes(data) != key:
                 self._set_aside(path, label, split, "its bytes are not those that were measured when it landed")

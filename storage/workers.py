@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.measure import MEASURED, measure_many
-from sevenfold.storage.sources import Input, InputError, Source
+from sevenfold.storage.sources import Input, Source, in_blocks
 
 Measurements = tuple[pa.RecordBatch, list[tuple[int, str, str]]]
 """Of a chunk: rows of MEASURED, and (position, reason, detail) of the inputs that have none."""
@@ -42,14 +42,8 @@ def seconds_of(inputs: Iterable[Input]) -> float:
 def measure_chunk(source: Source, paths: Iterable[str]) -> Measurements:
     """Read and measure some inputs in this process."""
 
-    def read() -> Iterator[tuple[bytes | InputError, str]]:
-        for path in paths:
-            try:
-                yield source.read(path), path
-            except InputError as e:
-                yield e, path
-
-    table, failures = measure_many(read())
+    named = list(paths)
+    table, failures = measure_many(zip(in_blocks(source, named, most=64), named, strict=True))
     return table, [(position, e.reason, e.detail) for position, e in failures]
 
 

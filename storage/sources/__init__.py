@@ -10,6 +10,7 @@ from sevenfold.storage.sources.base import (
     Selected,
     Source,
     as_root,
+    in_blocks,
 )
 from sevenfold.storage.sources.folder import FolderSource
 from sevenfold.storage.sources.opening import SOURCES, open_source
@@ -24,5 +25,6 @@ __all__ = [
     "Selected",
     "Source",
     "as_root",
+    "in_blocks",
     "open_source",
 ]

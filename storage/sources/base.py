@@ -130,6 +130,21 @@ class Source:
         """The bytes of one input; raises InputError when it cannot be read."""
         raise TypeError("a source reads its inputs")
 
+    @property
+    def at_once(self) -> int:
+        """How many inputs `read_many` is best asked for in one call: all are in memory then."""
+        return 1
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | InputError]:
+        """The bytes of some inputs, or why there are none, in the order of `paths`."""
+        return [self._try(path) for path in paths]
+
+    def _try(self, path: str) -> bytes | InputError:
+        try:
+            return self.read(path)
+        except InputError as e:
+            return e
+
 
 class Selected(Source):
     """Some inputs of another source, by path: what a retry of the quarantine reads again."""
@@ -147,6 +162,22 @@ class Selected(Source):
     def read(self, path: str) -> bytes:
         """See Source.read."""
         return self.source.read(path)
+
+    @property
+    def at_once(self) -> int:
+        """See Source.at_once."""
+        return self.source.at_once
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | InputError]:
+        """See Source.read_many."""
+        return self.source.read_many(paths)
+
+
+def in_blocks(source: Source, paths: Sequence[str], most: int | None = None) -> Iterator[bytes | InputError]:
+    """What `source` holds under each of `paths`, in their order, asked for as it is asked best, `most` at once."""
+    step = min(source.at_once, most or source.at_once)
+    for start in range(0, len(paths), step):
+        yield from source.read_many(paths[start : start + step])
 
 
 class Places:

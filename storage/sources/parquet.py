@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,16 @@ class ParquetSource(Source):
         if isinstance(self.root, str):
             raise InputError("outside", "a table in a bucket that names files is not read: its images must be embedded")
         return read_named(self.path if self.path.is_dir() else self.path.parent, path)
+
+    @property
+    def at_once(self) -> int:
+        """See Source.at_once: a shard's worth, since every call may decode the row groups that it touches."""
+        return 1 << 20
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | InputError]:
+        """See Source.read_many: in path order, in which each row group is decoded once."""
+        found = {path: self._try(path) for path in sorted(set(paths))}
+        return [found[path] for path in paths]
 
 
 class _File:

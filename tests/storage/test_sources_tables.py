@@ -251,3 +251,25 @@ def test_a_column_that_unpacks_to_gigabytes_is_read_within_bounds(plain: bool, t
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "bomb.parquet"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 1024, "MB"
+
+
+def test_a_shard_of_rows_in_any_order_costs_one_pass_over_each_row_group(
+    tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sharding goes by id, which scatters the rows: one by one, each would decode its row group from the start."""
+    images = [make.png(i) for i in range(900)]
+    pq.write_table(pa.table({"image": images}), tmp_path / "rows.parquet", row_group_size=300)
+    source = open_source(tmp_path / "rows.parquet")
+    paths = [i.path for i in source.inputs][::-7] + ["rows.parquet#00009999"]
+    begun: list[int] = []
+    original = pq.ParquetFile.iter_batches
+
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        begun.append(options["row_groups"][0])
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    *found, missing = source.read_many(paths)
+    assert begun == [0, 1, 2]
+    assert found == [images[int(p.rpartition("#")[2])] for p in paths[:-1]]
+    assert isinstance(missing, InputError)
