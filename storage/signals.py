@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import PROPERTIES, conform, read_parquet, write_parquet
@@ -89,12 +90,18 @@ def read_signal(store: Store, name: str, producer: str | None = None) -> pa.Tabl
 
 def read_properties(store: Store, parts: Sequence[str]) -> pa.Table:
     """id and the float properties (index.PROPERTIES) of some landings, named as the parts of their signals."""
-    columns: dict[str, pa.ChunkedArray] = {}
+    tables = {}
     for name in PROPERTIES:
         keys = [f"signals/{name}/{MEASURE}/{part}.parquet" for part in parts]
-        table = pa.concat_tables([read_parquet(store, k, columns=["id", "value"]) for k in keys])
-        columns["id"] = table["id"]
-        columns[name] = table["value"]
+        tables[name] = pa.concat_tables([read_parquet(store, k, columns=["id", "value"]) for k in keys])
+    ids = tables[PROPERTIES[0]]["id"]
+    for table in tables.values():  # a takedown that is under way has left some of them already
+        if not table["id"].equals(ids):
+            ids = ids.filter(pc.is_in(ids, value_set=table["id"].combine_chunks()))
+    columns = {"id": ids}
+    for name, table in tables.items():
+        place = pc.index_in(ids, value_set=table["id"].combine_chunks())
+        columns[name] = table["value"] if table["id"].equals(ids) else table["value"].take(place)
     return pa.table(columns)
 
 

@@ -104,7 +104,8 @@ def whole(lake: Lake, versions: list[str]) -> None:
     for batch in lake.batches("d"):
         assert lake.batch_rows("d", batch.batch).num_rows >= batch.counts["samples"]
         assert lake.quarantine("d", batch.batch).num_rows == batch.counts["quarantined"]
-        assert lake.batch_properties("d", batch.batch).num_rows == lake.batch_rows("d", batch.batch).num_rows
+        measured, landed = lake.batch_properties("d", batch.batch), lake.batch_rows("d", batch.batch)
+        assert measured.num_rows == landed.num_rows or takedown.unfinished(lake.store)
     for path in (lake.root / "shards").rglob("[!.]*.tar"):
         assert digest_bytes(path.read_bytes()) == path.stem
     for version in there:
