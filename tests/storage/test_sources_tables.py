@@ -260,7 +260,7 @@ def test_a_shard_of_rows_in_any_order_costs_one_pass_over_each_row_group(
     images = [make.png(i) for i in range(900)]
     pq.write_table(pa.table({"image": images}), tmp_path / "rows.parquet", row_group_size=300)
     source = open_source(tmp_path / "rows.parquet")
-    paths = [i.path for i in source.inputs][::-7] + ["rows.parquet#00009999"]
+    paths = [*[i.path for i in source.inputs][::-7], "rows.parquet#00009999"]
     begun: list[int] = []
     original = pq.ParquetFile.iter_batches
 
