@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import overlays, reviews, versions
+from sevenfold.storage import overlays, redactions, reviews, versions
 from sevenfold.storage.keys import batch_key
 from sevenfold.storage.records import Batch, Version, read_json
 from sevenfold.storage.store import Store
@@ -61,6 +61,7 @@ def lineage(store: Store, dataset: str, ref: str) -> Lineage:
         for name, number in versions.read_refs(store, dataset, kind).items()
         if number == version.number
     ]
+    redacted = redactions.current(store)
     return Lineage(
         dataset=dataset,
         version=version.name,
@@ -68,7 +69,7 @@ def lineage(store: Store, dataset: str, ref: str) -> Lineage:
         refs=tuple(refs),
         ancestors=tuple(_ancestor(v) for v in line),
         batches=tuple(_batch(store, dataset, b, v) for b, v in batches.items() if b in held),
-        edits=tuple(_edit(store, d, v, decided.get(d, [])) for d, v in edits.items()),
+        edits=tuple(_edit(store, redacted, d, v, decided.get(d, [])) for d, v in edits.items()),
         runs=tuple(runs_of(store, {version.content_id})),
         models=tuple(models_of(store, {version.content_id})),
     )
@@ -129,8 +130,10 @@ def _batch(store: Store, dataset: str, name: str, version: str) -> Facts:
     return facts
 
 
-def _edit(store: Store, digest: str, version: str, decided: list[reviews.Review]) -> Facts:
-    rows = overlays.read_overlay(store, digest)
+def _edit(
+    store: Store, redacted: redactions.Redactions, digest: str, version: str, decided: list[reviews.Review]
+) -> Facts:
+    rows = overlays.stored_rows(store, redacted.last("overlays", digest))
     reviewers = {*pc.unique(rows["reviewer"]).to_pylist(), *(r.reviewer for r in decided)} - {None}
     return {
         "overlay": digest,
