@@ -123,8 +123,8 @@ def _starting(ids: pa.ChunkedArray, prefix: str) -> list[str]:
 def _fitting(rows: pa.Table, dataset: str, condition: str) -> set[str]:
     import duckdb
 
-    rows = rows.append_column("weight", pa.array([1.0] * rows.num_rows, pa.float64()))
-    rows = rows.append_column("dataset", pa.array([dataset] * rows.num_rows, pa.string()))
+    rows = rows.append_column("weight", pa.repeat(pa.scalar(1.0), rows.num_rows))
+    rows = rows.append_column("dataset", pa.repeat(pa.scalar(dataset), rows.num_rows))
     rows = rows.append_column("version", pa.nulls(rows.num_rows, pa.string()))
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
     try:
