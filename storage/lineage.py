@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,14 @@ def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
     Each with name, number, content_id, run_id, `saw` (content ids), parent (`name/number` or None), created (unix
     seconds) and `metrics` (by slice, by metric). A lake without models has none.
     """
-    found: list[Facts] = []
+    return [
+        {**card, "metrics": _metrics(store, f"models/{card['name']}/{card['number']}/metrics.parquet")}
+        for card in cards_of(store, content_ids)
+    ]
+
+
+def cards_of(store: Store, content_ids: Collection[str]) -> Iterator[Facts]:
+    """As `models_of`, without the metrics: no table is read."""
     for name in store.names("models"):
         for number in sorted(int(n) for n in store.names(f"models/{name}") if n.isdigit()):
             key = f"models/{name}/{number}/model.json"
@@ -91,9 +98,7 @@ def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
             saw = [*card.get("saw", [])]
             if set(content_ids) & {card.get("content_id"), *saw}:
                 known: Facts = {k: card.get(k) for k in ("content_id", "run_id", "parent", "created")}
-                metrics = _metrics(store, f"models/{name}/{number}/metrics.parquet")
-                found.append({"name": name, "number": number, **known, "saw": saw, "metrics": metrics})
-    return found
+                yield {"name": name, "number": number, **known, "saw": saw}
 
 
 def runs_of(store: Store, content_ids: Collection[str]) -> list[Facts]:

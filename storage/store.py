@@ -142,6 +142,10 @@ class Store(ABC):
         """`function` of every item, in order; a store that is far away answers several at once, in threads."""
         return [function(item) for item in items]
 
+    def stems(self, folder: str, suffix: str) -> list[str]:
+        """The visible `names` in a folder that end in `suffix`, sorted, without it."""
+        return [n.removesuffix(suffix) for n in self.names(folder) if n.endswith(suffix)]
+
     def read_folder(self, folder: str, suffix: str) -> dict[str, bytes]:
         """Name -> bytes of the visible files directly in `folder` that end in `suffix`, by name.
 
