@@ -194,6 +194,15 @@ class Draft:
     made: bool = False
 
 
+def inside(key: str) -> str:
+    """The key itself; SevenfoldError for one that leads out of the lake, as a stranger's manifest may name it."""
+    if key.startswith("/") or ".." in key.split("/"):
+        raise SevenfoldError(
+            "this key leads out of the lake", where=key, do="do not trust this lake: no release writes such a key"
+        )
+    return key
+
+
 class LocalStore(Store):
     """A folder on a local disk with hard links."""
 
@@ -212,7 +221,7 @@ class LocalStore(Store):
 
     def path(self, key: str) -> Path:
         """The file of a key."""
-        return self.root / key
+        return self.root / inside(key)
 
     def read(self, key: str) -> bytes:
         """See Store.read."""
