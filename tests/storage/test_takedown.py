@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -383,6 +383,7 @@ def test_a_damaged_shard_gets_no_valid_name(full: tuple[Lake, str]) -> None:
     assert key not in lake.samples("d", "v1")["id"].to_pylist()
 
 
+@settings(deadline=None)  # it writes files
 @given(st.lists(st.tuples(st.integers(0, 3000), st.booleans(), st.booleans()), min_size=1, max_size=12))
 def test_a_cut_shard_holds_all_other_members_byte_for_byte(samples: list[tuple[int, bool, bool]]) -> None:
     from tempfile import TemporaryDirectory
@@ -428,6 +429,7 @@ ROWS = st.lists(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(ROWS, st.sampled_from([None, "new"]), st.sets(st.integers(0, 9), max_size=3), st.booleans())
 def test_a_masked_index_is_what_a_look_at_each_row_gives(
     rows: list[tuple[str | None, int, str | None, int | None, bool]], to: str | None, gone: set[int], again: bool
