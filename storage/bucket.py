@@ -20,7 +20,7 @@ from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_bytes
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.objects import LARGE, Objects
-from sevenfold.storage.store import CHANGES, Draft, Entry, Item, Result, Store
+from sevenfold.storage.store import CHANGES, Draft, Entry, Item, Result, Store, inside
 
 _NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/)?([0-9a-f]{64})\.([a-z]+)")
 _PARQUET = b"PAR1"
@@ -171,7 +171,7 @@ class BucketStore(Store):
 
     def local(self, key: str) -> Path:
         """See Store.local. A copy named by content is taken without asking the bucket, others by their newest state."""
-        named = _NAMED_BY_CONTENT.fullmatch(key)
+        named = _NAMED_BY_CONTENT.fullmatch(inside(key))
         path = self.cache / key if named else self._state(key, self._objects.head(self._prefix + key))
         if path.exists():
             return path
@@ -203,7 +203,7 @@ class BucketStore(Store):
 
     def forget(self, key: str) -> None:
         """See Store.forget."""
-        for path in (self.cache / key, *self.cache.glob(f"states/*/{glob.escape(key)}")):
+        for path in (self.cache / inside(key), *self.cache.glob(f"states/*/{glob.escape(key)}")):
             path.unlink(missing_ok=True)
 
     @contextmanager
@@ -290,7 +290,7 @@ class BucketStore(Store):
     def _state(self, key: str, meta: dict[str, Any]) -> Path:
         """Where the copy of a changeable file in one state lies; its own name stays: views read names out of it."""
         state = hashlib.sha256(f"{meta['e_tag'] or uuid.uuid4()} {meta['size']}".encode()).hexdigest()[:16]
-        return self.cache / "states" / state / key
+        return self.cache / "states" / state / inside(key)
 
     def _entry(self, meta: dict[str, Any]) -> Entry:
         return Entry(meta["path"].removeprefix(self._prefix), meta["size"], meta["last_modified"].timestamp())

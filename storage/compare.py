@@ -12,7 +12,7 @@ from sevenfold.storage import redactions
 from sevenfold.storage.diff import diff
 from sevenfold.storage.index import BAKED, INDEX
 from sevenfold.storage.keys import index_key, overlay_key
-from sevenfold.storage.lens import Asked, Lens, is_baked, quoted, version_sql
+from sevenfold.storage.lens import UNASKED, Lens, is_baked, quoted, version_sql
 from sevenfold.storage.query import connected
 from sevenfold.storage.records import Manifest
 from sevenfold.storage.store import Store
@@ -34,7 +34,7 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
         common += 1
     edits = [*before.overlays[common:], *after.overlays[common:]]
     with connected(store.folder) as (connection, plain):
-        lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
+        lens = Lens(store, UNASKED, plain)
         keys = [index_key(b["index"]) for b in before.batches if b["index"] and b["index"] in shared]
         if edits and keys:
             edited = f"SELECT id FROM read_parquet({lens.files([overlay_key(d) for d in edits])})"
@@ -48,9 +48,9 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
             connection.execute(f"CREATE TABLE touched AS SELECT *, {others} FROM ({touched})")
         for name, manifest in (("b", before), ("a", after)):
             own = replace(manifest, batches=tuple(x for x in manifest.batches if x["index"] not in shared))
-            parts = [version_sql(store, own, plain)]
+            parts = [version_sql(lens, own)]
             if edits and keys:
-                parts.append(version_sql(store, manifest, plain, stored="touched"))
+                parts.append(version_sql(lens, manifest, stored="touched"))
             rows = " UNION ALL ".join(f"SELECT id, {', '.join(_COLUMNS)} FROM ({part})" for part in parts)
             connection.execute(f"CREATE VIEW {name} AS {rows}")
         differ = " OR ".join(f"b.{c} IS DISTINCT FROM a.{c}" for c in _COLUMNS)
@@ -77,7 +77,7 @@ def missing_ids(store: Store, manifest: Manifest, ids: pa.ChunkedArray) -> pa.Ch
     if not keys:
         return pa.chunked_array([wanted])
     with connected(store.folder) as (connection, plain):
-        lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
+        lens = Lens(store, UNASKED, plain)
         connection.register("wanted", pa.table({"id": wanted}))
         # in this direction DuckDB hashes the few and reads only the pages that may hold one of them
         uneven = ", union_by_name = true" if redacted else ""

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.storage.lens import text
+
 
 def diff(before: pa.Table, after: pa.Table) -> dict[str, Any]:
     """What changed between two versions' effective samples.
@@ -56,7 +58,7 @@ def diff_sql(dataset: str, before: str, after: str) -> str:
     """
     sides = ",\n".join(
         f"{side} AS (SELECT id, label, split, weight FROM samples_all "
-        f"WHERE dataset = {_quoted(dataset)} AND version = {_quoted(version)})"
+        f"WHERE dataset = {text(dataset)} AND version = {text(version)})"
         for side, version in (("a", before), ("b", after))
     )
     changed = "\n".join(
@@ -70,7 +72,3 @@ def diff_sql(dataset: str, before: str, after: str) -> str:
         "UNION ALL SELECT id, 'removed', label, NULL FROM a ANTI JOIN b USING (id)\n"
         f"{changed}"
     )
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ KEPT = ("id", "batch", "split", "weight", "exclude")
 
 _PIECE = 1 << 20
 _ID = re.compile(r"\b[0-9a-f]{64}\b")
+_SIZE = re.compile(rb"[0-7]{11}")
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,10 @@ class Cut:
     starts: np.ndarray
     lengths: np.ndarray
 
-    def moved(self, offset: int) -> int:
-        """Where the byte that was at `offset` is now."""
-        return offset - int(self.lengths[: np.searchsorted(self.starts, offset)].sum())
+    def moved(self, offsets: np.ndarray) -> np.ndarray:
+        """Where the bytes that were at `offsets` (int64 [n]) are now."""
+        before = np.concatenate([[0], np.cumsum(self.lengths)])
+        return np.asarray(offsets - before[np.searchsorted(self.starts, offsets)], np.int64)
 
 
 def members(file: BinaryIO) -> Iterator[Member]:
@@ -64,13 +66,11 @@ def members(file: BinaryIO) -> Iterator[Member]:
         head = file.read(tar.BLOCK)
         if len(head) < tar.BLOCK or not head.strip(b"\0"):
             return
-        try:
-            size = int(head[124:135], 8)
-        except ValueError:
+        if not _SIZE.fullmatch(head, 124, 135):
             raise SevenfoldError(
                 "this is no header of a tar", where=f"{file.name}, byte {at}", do="run `sevenfold verify` first"
-            ) from None
-        end = at + tar.member_length(size)
+            )
+        end = at + tar.member_length(int(head[124:135], 8))
         yield Member(head[:100].rstrip(b"\0").decode("ascii", "replace").partition(".")[0], at, end)
         at = end
 
@@ -136,22 +136,45 @@ def masked_rows(table: pa.Table, ids: Collection[str], cuts: Mapping[str, Cut]) 
     """Index rows after a takedown; `cuts` says by the digest of a shard what became of it."""
     if SLOT.name not in table.column_names:
         table = table.append_column(SLOT, pa.nulls(table.num_rows, SLOT.type))
-    hit = pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string())).to_pylist()
-    columns: dict[str, list[Any]] = {n: table[n].to_pylist() for n in table.column_names}
-    shards = list(columns["shard"])
-    for i, shard in enumerate(shards):
-        cut = cuts.get(shard) if shard is not None else None
-        if hit[i]:
-            columns["slot"][i] = shard or columns["slot"][i]
-            columns["label"][i] = None if columns["label"][i] is None else ""
-            for name in columns.keys() - {*KEPT, "slot", "label"}:
-                columns[name][i] = None
-        elif cut is not None:
-            columns["shard"][i] = cut.to
-            columns["offset"][i] = cut.moved(columns["offset"][i])
-            others = columns["components"][i]
-            columns["components"][i] = others and [{**c, "offset": cut.moved(c["offset"])} for c in others]
-    return pa.table({f.name: pa.array(columns[f.name], f.type) for f in table.schema}, schema=table.schema)
+    table = table.combine_chunks()
+    hit = pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string()))
+    columns = {n: table[n].combine_chunks() for n in table.column_names}
+    columns |= _moved(columns, cuts)
+    for name, column in columns.items():
+        if name == SLOT.name:
+            columns[name] = pc.if_else(hit, pc.coalesce(table["shard"], column), column)
+        elif name == "label":
+            columns[name] = pc.if_else(pc.and_(hit, pc.is_valid(column)), "", column)
+        elif name not in KEPT:
+            columns[name] = pc.if_else(hit, pa.scalar(None, column.type), column)
+    return pa.table([columns[f.name] for f in table.schema], schema=table.schema)
+
+
+def _moved(columns: Mapping[str, pa.Array], cuts: Mapping[str, Cut]) -> dict[str, pa.Array]:
+    """Shard, offset and components of index rows where they are after the cuts."""
+    place = pc.index_in(columns["shard"], value_set=pa.array(list(cuts), pa.string()))
+    cut_rows = pc.is_valid(place)
+    parts = columns["components"].flatten()
+    of_row = pc.fill_null(place, -1).to_numpy()
+    of_part = of_row[pc.list_parent_indices(columns["components"]).to_numpy()]
+    offsets = pc.fill_null(columns["offset"], 0).to_numpy().copy()
+    inside = pc.fill_null(parts.field("offset"), 0).to_numpy().copy()
+    each = list(cuts.values())
+    for i in np.unique(of_row[of_row >= 0]):
+        for now, of in ((offsets, of_row), (inside, of_part)):
+            now[of == i] = each[i].moved(now[of == i])
+    lengths = pc.fill_null(pc.list_value_length(columns["components"]), 0).to_numpy()
+    fields = [pa.array(inside) if f.name == "offset" else parts.field(f.name) for f in parts.type]
+    return {
+        "shard": pc.if_else(cut_rows, pc.take(pa.array([c.to for c in each], pa.string()), place), columns["shard"]),
+        "offset": pc.if_else(cut_rows, pa.array(offsets), columns["offset"]),
+        "components": pa.ListArray.from_arrays(
+            pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()),
+            pa.StructArray.from_arrays(fields, fields=list(parts.type)),
+            type=columns["components"].type,
+            mask=pc.is_null(columns["components"]),
+        ),
+    }
 
 
 def shows(rows: pa.Table) -> pa.ChunkedArray:

@@ -38,8 +38,7 @@ def write_queue(store: Store, dataset: str, name: str, table: pa.Table) -> str:
 
 def queue_names(store: Store, dataset: str) -> list[str]:
     """The review queues of a dataset."""
-    names = store.names(f"queues/{check_name(dataset, 'dataset name')}")
-    return [n.removesuffix(".parquet") for n in names if n.endswith(".parquet")]
+    return store.stems(f"queues/{check_name(dataset, 'dataset name')}", ".parquet")
 
 
 def read_queue(store: Store, dataset: str, name: str) -> pa.Table:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sevenfold.storage import files, leases
+from sevenfold.storage import files, leases, redactions
 from sevenfold.storage.bucket import LOCK_SECONDS, BucketStore
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
@@ -189,10 +189,11 @@ def evict(
     if not isinstance(store, BucketStore):
         raise SevenfoldError("a lake on a local disk has no cache", where=store.url, expected="s3://bucket/prefix")
     kept: set[str] = set()
+    redacted = redactions.current(store)
     for lease in leases.active(store, clock=clock):
         kept.update(lease.keys)
         for content in lease.content_ids:
-            kept |= of_content(store, content)
+            kept |= of_content(store, content, redacted)
     copies = LocalStore(store.cache).entries("", hidden=True)
     over, now = sum(e.bytes for e in copies) - most, clock()
     found = []

@@ -59,6 +59,11 @@ def manifest_key(content_id: str) -> str:
     return f"manifests/{content_id}.json"
 
 
+def digest_in(key: str) -> str:
+    """The digest in the key of a shard, an index or an overlay."""
+    return key.rpartition("/")[2].partition(".")[0]
+
+
 def versions_folder(dataset: str) -> str:
     """The log of a dataset's versions."""
     return f"datasets/{check_name(dataset, 'dataset name')}/versions"

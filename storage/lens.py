@@ -28,6 +28,10 @@ class Asked:
     columns: frozenset[str] | None
 
 
+UNASKED = Asked(None, "main", frozenset(), None)
+"""What a lens is about that only writes files and versions in SQL."""
+
+
 @dataclass(frozen=True)
 class Lens:
     """A lake seen by one query: its files as SQL, and the version that `samples` is."""
@@ -106,14 +110,11 @@ class Lens:
         return f"SELECT * FROM read_json_auto({self.files(keys)}, union_by_name = true)" if keys else empty(schema)
 
 
-def version_sql(
-    store: Store, manifest: Manifest, plain: Callable[[Path], Path] = lambda p: p, *, stored: str | None = None
-) -> str:
-    """A SELECT of the version's effective samples (index.SAMPLES), the SQL twin of overlays.apply.
+def version_sql(lens: Lens, manifest: Manifest, *, stored: str | None = None) -> str:
+    """A SELECT of a version's effective samples (index.SAMPLES), the SQL twin of overlays.apply.
 
     `stored`: a relation of index rows to apply the overlays to, instead of all that the version stores.
     """
-    lens = Lens(store, Asked(None, "main", frozenset(), None), plain)
     manifest = redactions.opened(manifest, lens.redacted)
     indexes = [index_key(b["index"]) for b in manifest.batches if b["index"]]
     if not indexes:
@@ -149,7 +150,7 @@ def is_baked(manifest: Manifest) -> bool:
 
 def samples_sql(lens: Lens) -> str:
     """A SELECT of the effective samples of the version that is asked about."""
-    return version_sql(lens.store, lens.manifest, lens.plain) if lens.manifest else empty(SAMPLES)
+    return version_sql(lens, lens.manifest) if lens.manifest else empty(SAMPLES)
 
 
 def text(value: str) -> str:

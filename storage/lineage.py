@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import overlays, reviews, versions
+from sevenfold.storage import overlays, redactions, reviews, versions
 from sevenfold.storage.keys import batch_key
 from sevenfold.storage.records import Batch, Version, read_json
 from sevenfold.storage.store import Store
@@ -61,6 +61,7 @@ def lineage(store: Store, dataset: str, ref: str) -> Lineage:
         for name, number in versions.read_refs(store, dataset, kind).items()
         if number == version.number
     ]
+    redacted = redactions.current(store)
     return Lineage(
         dataset=dataset,
         version=version.name,
@@ -68,7 +69,7 @@ def lineage(store: Store, dataset: str, ref: str) -> Lineage:
         refs=tuple(refs),
         ancestors=tuple(_ancestor(v) for v in line),
         batches=tuple(_batch(store, dataset, b, v) for b, v in batches.items() if b in held),
-        edits=tuple(_edit(store, d, v, decided.get(d, [])) for d, v in edits.items()),
+        edits=tuple(_edit(store, redacted, d, v, decided.get(d, [])) for d, v in edits.items()),
         runs=tuple(runs_of(store, {version.content_id})),
         models=tuple(models_of(store, {version.content_id})),
     )
@@ -80,7 +81,14 @@ def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
     Each with name, number, content_id, run_id, `saw` (content ids), parent (`name/number` or None), created (unix
     seconds) and `metrics` (by slice, by metric). A lake without models has none.
     """
-    found: list[Facts] = []
+    return [
+        {**card, "metrics": _metrics(store, f"models/{card['name']}/{card['number']}/metrics.parquet")}
+        for card in cards_of(store, content_ids)
+    ]
+
+
+def cards_of(store: Store, content_ids: Collection[str]) -> Iterator[Facts]:
+    """As `models_of`, without the metrics: no table is read."""
     for name in store.names("models"):
         for number in sorted(int(n) for n in store.names(f"models/{name}") if n.isdigit()):
             key = f"models/{name}/{number}/model.json"
@@ -90,9 +98,7 @@ def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
             saw = [*card.get("saw", [])]
             if set(content_ids) & {card.get("content_id"), *saw}:
                 known: Facts = {k: card.get(k) for k in ("content_id", "run_id", "parent", "created")}
-                metrics = _metrics(store, f"models/{name}/{number}/metrics.parquet")
-                found.append({"name": name, "number": number, **known, "saw": saw, "metrics": metrics})
-    return found
+                yield {"name": name, "number": number, **known, "saw": saw}
 
 
 def runs_of(store: Store, content_ids: Collection[str]) -> list[Facts]:
@@ -129,8 +135,10 @@ def _batch(store: Store, dataset: str, name: str, version: str) -> Facts:
     return facts
 
 
-def _edit(store: Store, digest: str, version: str, decided: list[reviews.Review]) -> Facts:
-    rows = overlays.read_overlay(store, digest)
+def _edit(
+    store: Store, redacted: redactions.Redactions, digest: str, version: str, decided: list[reviews.Review]
+) -> Facts:
+    rows = overlays.stored_rows(store, redacted.last("overlays", digest))
     reviewers = {*pc.unique(rows["reviewer"]).to_pylist(), *(r.reviewer for r in decided)} - {None}
     return {
         "overlay": digest,

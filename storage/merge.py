@@ -194,6 +194,8 @@ def _batch_rows(ids: pa.ChunkedArray, batches: pa.ChunkedArray, ours: pa.Table) 
 
 def _refuse_double(store: Store, ours: Manifest, added: Sequence[dict[str, Any]], where: str) -> None:
     """Raise MergeConflict for samples that their new batches and ours both hold: an id is in a version once."""
+    if not added:
+        return  # without reading ours
     rows = read_index(store, Manifest(ours.classes, tuple(added), (), {}), ["id", "batch"])
     mine = read_index(store, ours, ["id", "batch"])
     rows = rows.filter(pc.is_valid(pc.index_in(rows["id"], value_set=mine["id"].combine_chunks())))

@@ -39,14 +39,13 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
         contents.update(lease.content_ids)
         kept.update(lease.keys)
     for content in contents:
-        kept.update(of_content(store, content))
+        kept.update(of_content(store, content, redacted))
     return kept
 
 
-def of_content(store: Store, content_id: str) -> set[str]:
+def of_content(store: Store, content_id: str, redacted: redactions.Redactions) -> set[str]:
     """The keys that one content id needs, its manifest included. Raises SevenfoldError when that cannot be read."""
     manifest: Manifest = _read(partial(versions.read_manifest, store, content_id), f"the manifest {content_id}")
-    redacted = redactions.current(store)
     kept = {manifest_key(content_id), *map(overlay_key, manifest.overlays)}
     kept |= {overlay_key(redacted.last("overlays", d)) for d in manifest.overlays}
     for entry in manifest.batches:

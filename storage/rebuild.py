@@ -63,8 +63,8 @@ def _group(rows: pa.Table, batch: str, shard: str, classes: Sequence[str]) -> pa
         components.append(others)
     n = rows.num_rows
     more = {
-        "batch": pa.array([batch] * n, pa.string()),
-        "shard": pa.array([shard] * n, pa.string()),
+        "batch": pa.repeat(pa.scalar(batch), n),
+        "shard": pa.repeat(pa.scalar(shard), n),
         "offset": pa.array(offsets, pa.int64()),
         "size": rows["bytes"],
         "components": pa.array(components, INDEX.field("components").type),

@@ -79,8 +79,8 @@ class Redactions:
 def current(store: Store) -> Redactions:
     """What is redacted in a lake: one listing, of nothing in nearly every lake."""
     kinds = store.names("redactions")
-    names = ((kind, name) for kind in kinds for name in store.names(f"redactions/{kind}"))
-    return Redactions(store, frozenset((k, n.removesuffix(".json")) for k, n in names if n.endswith(".json")))
+    known = ((kind, digest) for kind in kinds for digest in store.stems(f"redactions/{kind}", ".json"))
+    return Redactions(store, frozenset(known))
 
 
 def opened(manifest: Manifest, redacted: Redactions) -> Manifest:

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from sevenfold.storage import commit as committing
 from sevenfold.storage import overlays, tar, versions
-from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.damage import walk
 from sevenfold.storage.errors import SevenfoldError
@@ -81,7 +80,7 @@ def repair(
 
 
 def _fetch_again(store: Store, key: str) -> Repair:
-    _drop_copy(store, key)
+    store.forget(key)
     try:
         store.local(key)
     except OSError as e:
@@ -95,7 +94,7 @@ def _mend_index(store: Store, part: Part, key: str) -> Repair:
         return Repair(key, LEFT, found)
     groups, schema = found
     write_parquet(store, key, groups, schema, overwrite=True)
-    _drop_copy(store, key)
+    store.forget(key)
     return Repair(key, REBUILT, f"from the landing of the batch {part.entry['batch']}")
 
 
@@ -122,7 +121,7 @@ def _mend_shard(store: Store, part: Part, digest: str, everywhere: _Everywhere) 
         told = f"{len(wanted) - len(lost)} samples are whole at their places, {len(lost)} are lost"
     else:
         store.delete(key)
-        _drop_copy(store, key)
+        store.forget(key)
         told = f"all {len(lost)} samples are lost"
     return Repair(key, QUARANTINED, told, tuple((part.dataset, r["id"]) for r in lost))
 
@@ -299,7 +298,7 @@ def _release(store: Store, digest: str) -> None:
 def _write(store: Store, key: str, pieces: Sequence[bytes]) -> None:
     with store.writing(key, overwrite=True) as draft:
         draft.file.writelines(pieces)
-    _drop_copy(store, key)
+    store.forget(key)
 
 
 def _read(store: Store, key: str, offset: int = 0, size: int = -1) -> bytes:
@@ -313,8 +312,3 @@ def _read(store: Store, key: str, offset: int = 0, size: int = -1) -> bytes:
         return data[offset : offset + size] if size >= 0 else data[offset:]
     except OSError:
         return b""
-
-
-def _drop_copy(store: Store, key: str) -> None:
-    if isinstance(store, BucketStore):
-        (store.cache / key).unlink(missing_ok=True)

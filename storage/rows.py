@@ -20,9 +20,10 @@ def known_ids(store: Store, manifest: Manifest | None) -> Known:
     """Every stored id of a version, excluded ones too, with its label after the overlays."""
     if manifest is None or not manifest.batches:
         return Known(pa.array([], pa.string()), pa.array([], pa.string()))
-    rows = read_index(store, manifest, ["id", "label"])
+    opened = redactions.opened(manifest, redactions.current(store))
+    rows = _read(store, opened, ["id", "label"])
     labels = rows["label"]
-    for digest in redactions.opened(manifest, redactions.current(store)).overlays:
+    for digest in opened.overlays:
         overlay = overlays.stored_rows(store, digest)
         place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
         labels = pc.coalesce(pc.take(overlay["label"], place), labels)
@@ -34,10 +35,13 @@ def read_index(store: Store, manifest: Manifest, columns: list[str] | None = Non
 
     `columns` may also name index.SLOT. Samples that were taken down keep their row, without a shard.
     """
+    return _read(store, redactions.opened(manifest, redactions.current(store)), columns)
+
+
+def _read(store: Store, opened: Manifest, columns: list[str] | None) -> pa.Table:
     fields = [*INDEX, *BAKED] if columns is None else [f for f in (*INDEX, *BAKED, SLOT) if f.name in columns]
     schema = pa.schema(fields)
     tables = []
-    opened = redactions.opened(manifest, redactions.current(store))
     for path in store.together(store.local, [index_key(b["index"]) for b in opened.batches if b["index"]]):
         there = set(pq.read_schema(path).names)
         tables.append(conform(pq.read_table(path, columns=[f.name for f in fields if f.name in there]), schema))
@@ -50,10 +54,10 @@ def effective(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.T
     With `masked`, samples that were taken down name the shard that they lay in.
     """
     columns = [f.name for f in (*INDEX, *BAKED, SLOT) if f.name != "components"]
-    redacted = redactions.current(store)
-    digests = redactions.opened(manifest, redacted).overlays
-    edits = store.together(lambda d: overlays.stored_rows(store, d), digests)
-    rows = read_index(store, manifest, columns)
+    redacted = redactions.current(store)  # asked once: index and overlays of one moment, and in a bucket a request
+    opened = redactions.opened(manifest, redacted)
+    edits = store.together(lambda d: overlays.stored_rows(store, d), opened.overlays)
+    rows = _read(store, opened, columns)
     if masked and redacted:
         slots = pc.unique(rows["slot"]).drop_null()
         lay_in = pa.array([redacted.last("shards", s) for s in slots.to_pylist()], pa.string())

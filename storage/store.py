@@ -142,6 +142,10 @@ class Store(ABC):
         """`function` of every item, in order; a store that is far away answers several at once, in threads."""
         return [function(item) for item in items]
 
+    def stems(self, folder: str, suffix: str) -> list[str]:
+        """The visible `names` in a folder that end in `suffix`, sorted, without it."""
+        return [n.removesuffix(suffix) for n in self.names(folder) if n.endswith(suffix)]
+
     def read_folder(self, folder: str, suffix: str) -> dict[str, bytes]:
         """Name -> bytes of the visible files directly in `folder` that end in `suffix`, by name.
 
@@ -190,6 +194,15 @@ class Draft:
     made: bool = False
 
 
+def inside(key: str) -> str:
+    """The key itself; SevenfoldError for one that leads out of the lake, as a stranger's manifest may name it."""
+    if key.startswith("/") or ".." in key.split("/"):
+        raise SevenfoldError(
+            "this key leads out of the lake", where=key, do="do not trust this lake: no release writes such a key"
+        )
+    return key
+
+
 class LocalStore(Store):
     """A folder on a local disk with hard links."""
 
@@ -208,7 +221,7 @@ class LocalStore(Store):
 
     def path(self, key: str) -> Path:
         """The file of a key."""
-        return self.root / key
+        return self.root / inside(key)
 
     def read(self, key: str) -> bytes:
         """See Store.read."""

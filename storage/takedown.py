@@ -117,7 +117,7 @@ def carry_out(
 
 def unfinished(store: Store) -> list[str]:
     """Digests of the takedowns that were begun and not ended: one listing."""
-    return [n.removesuffix(".json") for n in store.names(PENDING) if n.endswith(".json")]
+    return store.stems(PENDING, ".json")
 
 
 def finish(store: Store, *, progress: Progress = silent) -> list[Takedown]:
@@ -127,8 +127,7 @@ def finish(store: Store, *, progress: Progress = silent) -> list[Takedown]:
 
 def finished(store: Store) -> list[Takedown]:
     """All takedowns that are done, oldest first."""
-    names = [n.removesuffix(".json") for n in store.names("takedowns") if n.endswith(".json")]
-    return sorted((read(store, n) for n in names), key=lambda t: (t.time, t.digest))
+    return sorted((read(store, n) for n in store.stems("takedowns", ".json")), key=lambda t: (t.time, t.digest))
 
 
 def read(store: Store, digest: str) -> Takedown:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time as clocks
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ import pyarrow.compute as pc
 from sevenfold.storage import erase, leases, redactions, tombstones, versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.index import ALIASES, OVERLAY, QUARANTINE, conform, read_parquet
-from sevenfold.storage.keys import aliases_key, landing_key, quarantine_key, shard_key
+from sevenfold.storage.keys import aliases_key, digest_in, landing_key, quarantine_key, shard_key
+from sevenfold.storage.lineage import cards_of
 from sevenfold.storage.overlays import stored_rows
 from sevenfold.storage.records import Batch
 from sevenfold.storage.store import Store
@@ -141,7 +141,7 @@ def _unnamed_shards(store: Store, named_ones: Collection[str], ids: Collection[s
     """Shards that no index names, such as a killed writer leaves, and that hold one of the samples."""
     found = {}
     for entry in store.entries("shards"):
-        digest = entry.key.rpartition("/")[2].removesuffix(".tar")
+        digest = digest_in(entry.key)
         if digest not in named_ones:
             with open(store.local(entry.key), "rb") as f:
                 if any(member.id in ids for member in erase.members(f)):
@@ -172,7 +172,7 @@ def _versions(store: Store, rows: Mapping[str, int]) -> list[dict[str, Any]]:
 def _overlays(store: Store, wanted: pa.Array) -> dict[str, int]:
     found = {}
     for entry in store.entries("overlays"):
-        digest = entry.key.rpartition("/")[2].removesuffix(".parquet")
+        digest = digest_in(entry.key)
         table = conform(stored_rows(store, digest), OVERLAY)
         count = pc.sum(erase.says(table, wanted)).as_py()
         if count:
@@ -220,18 +220,12 @@ def _caches(store: Store, needles: Sequence[str]) -> tuple[str, ...]:
 def _models(store: Store, content_ids: Collection[str], wanted: pa.Array) -> list[dict[str, Any]]:
     """Models that were trained on any of these versions, themselves or through a parent."""
     found = []
-    for entry in store.entries("models"):
-        if not entry.key.endswith("/model.json"):
-            continue
-        card = json.loads(store.read(entry.key))
-        saw = sorted(set(content_ids) & {card["content_id"], *card["saw"]})
-        if saw:
-            listed = f"runs/{card['run_id']}/trained.parquet"
-            trained = None
-            if store.exists(listed):
-                ids = read_parquet(store, listed, columns=["id"])["id"]
-                trained = bool(pc.any(pc.is_in(ids, value_set=wanted)).as_py())
-            found.append(
-                {"model": f"{card['name']}/{card['number']}", "content_id": card["content_id"], "trained": trained}
-            )
+    for model in cards_of(store, content_ids):
+        listed = f"runs/{model['run_id']}/trained.parquet"
+        trained = None
+        if store.exists(listed):
+            ids = read_parquet(store, listed, columns=["id"])["id"]
+            trained = bool(pc.any(pc.is_in(ids, value_set=wanted)).as_py())
+        name = f"{model['name']}/{model['number']}"
+        found.append({"model": name, "content_id": model["content_id"], "trained": trained})
     return found

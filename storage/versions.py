@@ -21,8 +21,7 @@ from sevenfold.storage.store import Store
 
 def numbers(store: Store, dataset: str) -> list[int]:
     """The numbers of all versions, ascending."""
-    names = store.names(versions_folder(dataset))
-    return sorted(int(n.removesuffix(".json")) for n in names if n.removesuffix(".json").isdigit())
+    return sorted(int(n) for n in store.stems(versions_folder(dataset), ".json") if n.isdigit())
 
 
 def list_versions(store: Store, dataset: str) -> list[Version]:

@@ -44,7 +44,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, lens: Lens) -> None:
 def _samples_all(lens: Lens) -> str:
     every = [
         f"SELECT {text(v.dataset)} AS dataset, {text(v.name)} AS version, * FROM "
-        f"({version_sql(lens.store, lens.read(v.content_id), lens.plain)})"
+        f"({version_sql(lens, lens.read(v.content_id))})"
         for d in lens.datasets
         for v in versions.list_versions(lens.store, d)
     ]

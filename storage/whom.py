@@ -13,7 +13,7 @@ from sevenfold.storage import erase, redactions, tombstones, versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, QUARANTINE, SAMPLES, conform, read_parquet
-from sevenfold.storage.keys import aliases_key, landing_key, quarantine_key
+from sevenfold.storage.keys import aliases_key, digest_in, landing_key, quarantine_key
 from sevenfold.storage.records import Version
 from sevenfold.storage.store import Store
 
@@ -99,7 +99,7 @@ def stored(store: Store, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table
         path = store.local(entry.key)
         there = set(pq.read_schema(path).names)
         table = pq.read_table(path, columns=[c for c in columns if c in there])
-        yield entry.key.rpartition("/")[2].removesuffix(".parquet"), conform(table, schema)
+        yield digest_in(entry.key), conform(table, schema)
 
 
 def all_versions(store: Store) -> list[tuple[str, Version]]:
@@ -123,8 +123,8 @@ def _starting(ids: pa.ChunkedArray, prefix: str) -> list[str]:
 def _fitting(rows: pa.Table, dataset: str, condition: str) -> set[str]:
     import duckdb
 
-    rows = rows.append_column("weight", pa.array([1.0] * rows.num_rows, pa.float64()))
-    rows = rows.append_column("dataset", pa.array([dataset] * rows.num_rows, pa.string()))
+    rows = rows.append_column("weight", pa.repeat(pa.scalar(1.0), rows.num_rows))
+    rows = rows.append_column("dataset", pa.repeat(pa.scalar(dataset), rows.num_rows))
     rows = rows.append_column("version", pa.nulls(rows.num_rows, pa.string()))
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
     try:

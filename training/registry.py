@@ -205,12 +205,6 @@ def resolve(lake: HasRoot, ref: str) -> Model:
     return _load(_home(lake, name) / str(number))
 
 
-def models_that_saw(lake: HasRoot, content_ids: Sequence[str]) -> list[Model]:
-    """Every model trained on any of these versions, itself or through its parents (a takedown lists them)."""
-    wanted = set(content_ids)
-    return [model for name in names(lake) for model in models(lake, name) if wanted & set(model.saw)]
-
-
 def verify(model: Model) -> None:
     """Raise SevenfoldError when the weights are no longer the bytes that were registered."""
     with open(model.weights, "rb") as f:

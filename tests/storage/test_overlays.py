@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sevenfold.storage import Lake, SevenfoldError, overlays
 from sevenfold.storage.index import OVERLAY, SAMPLES
-from sevenfold.storage.lens import version_sql
+from sevenfold.storage.lens import UNASKED, Lens, version_sql
 from sevenfold.storage.records import Manifest
 from sevenfold.storage.rows import read_index
 
@@ -63,7 +63,7 @@ def test_python_sql_and_a_plain_loop_agree(base: tuple[Lake, Manifest], layers: 
     applied = overlays.apply(rows, [overlays.read_overlay(lake.store, d) for d in digests])
     assert applied.schema == SAMPLES
     assert applied.to_pylist() == [{k: r[k] for k in SAMPLES.names} for r in kept], "and in the same order"
-    by_sql = duckdb.sql(version_sql(lake.store, edited)).to_arrow_table()
+    by_sql = duckdb.sql(version_sql(Lens(lake.store, UNASKED), edited)).to_arrow_table()
     assert by_sql.column_names == applied.column_names
     assert sorted(by_sql.to_pylist(), key=lambda r: r["id"]) == sorted(applied.to_pylist(), key=lambda r: r["id"])
 

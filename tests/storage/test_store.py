@@ -114,6 +114,12 @@ def test_a_folder_is_read_as_it_is_now(store: Store) -> None:
     assert len(found) == 39 and found["07.json"] == b"x" and found["09.json"] == b"9"
 
 
+@pytest.mark.parametrize("key", ["../out.json", "shards/../../out.tar", "/etc/hostname"])
+def test_a_key_leads_nowhere_outside(store: Store, key: str) -> None:
+    with pytest.raises(SevenfoldError, match="leads out of the lake"):
+        store.local(key)
+
+
 def test_odd_characters_are_characters(store: Store) -> None:
     for key in ODD:
         assert store.create(f"odd/{key}", key.encode()) is True

@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from sevenfold.storage import Lake, SevenfoldError, erase, redactions, takedown, tar, tombstones
 from sevenfold.storage.canonical import digest_bytes
+from sevenfold.storage.index import BAKED, INDEX, SLOT
 from sevenfold.storage.keys import shard_key
 from sevenfold.storage.rows import read_index
 from sevenfold.storage.views import VIEWS
@@ -382,6 +383,7 @@ def test_a_damaged_shard_gets_no_valid_name(full: tuple[Lake, str]) -> None:
     assert key not in lake.samples("d", "v1")["id"].to_pylist()
 
 
+@settings(deadline=None)  # it writes files
 @given(st.lists(st.tuples(st.integers(0, 3000), st.booleans(), st.booleans()), min_size=1, max_size=12))
 def test_a_cut_shard_holds_all_other_members_byte_for_byte(samples: list[tuple[int, bool, bool]]) -> None:
     from tempfile import TemporaryDirectory
@@ -419,6 +421,45 @@ def test_a_cut_shard_holds_all_other_members_byte_for_byte(samples: list[tuple[i
         for key, (offset, data) in places.items():
             if key not in gone:
                 assert new[cut.moved(offset) :][: len(data)] == data
+
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from(["s0", "s1", None]), st.integers(0, 9), st.sampled_from([None, "cat"]),
+              st.sampled_from([None, 0, 2]), st.booleans()), max_size=12,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(ROWS, st.sampled_from([None, "new"]), st.sets(st.integers(0, 9), max_size=3), st.booleans())
+def test_a_masked_index_is_what_a_look_at_each_row_gives(
+    rows: list[tuple[str | None, int, str | None, int | None, bool]], to: str | None, gone: set[int], again: bool
+) -> None:
+    starts = np.array(sorted(gone), np.int64) * 4096
+    cut = erase.Cut(to, 0, 0, starts, np.full(len(gone), 4096))
+    schema = pa.schema([*INDEX, *BAKED, *([SLOT] if again else [])])
+    index, expected, ids = [], [], set()
+    for i, (shard, place, label, others, hit) in enumerate(rows):
+        at = place * 4096 + tar.BLOCK
+        parts = None if others is None else [{"ext": "cls", "offset": at + 1024 * n, "size": 1} for n in range(others)]
+        row = {"id": str(i), "batch": "b", "shard": shard, "offset": at if shard else None, "components": parts,
+               "label": label, "split": "train", "path": f"{i}.png", "weight": 0.5,
+               "slot": "s9" if again else None}  # fmt: skip
+        index.append(row)
+        if hit:
+            ids.add(str(i))
+            expected.append({**row, "slot": shard or row["slot"], "label": label and "", "shard": None, "offset": None,
+                             "components": None, "path": None})  # fmt: skip
+        elif shard == "s1":
+            back = 4096 * sum(g * 4096 < at for g in gone)
+            parts = parts and [
+                {**p, "offset": p["offset"] - 4096 * sum(g * 4096 < p["offset"] for g in gone)} for p in parts
+            ]
+            expected.append({**row, "shard": to, "offset": at - back, "components": parts})
+        else:
+            expected.append(row)
+    masked = erase.masked_rows(pa.Table.from_pylist(index, schema=schema), ids, {"s1": cut})
+    masked.validate(full=True)
+    assert masked == pa.Table.from_pylist(expected, schema=pa.schema([*INDEX, *BAKED, SLOT]))
 
 
 def killed_at(instants: int, tmp_path: Path, make: SimpleNamespace) -> int:

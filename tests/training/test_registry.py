@@ -19,7 +19,7 @@ from safetensors.numpy import save
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training import registry
 from sevenfold.training.aliases import aliases, read_alias, set_alias
-from sevenfold.training.registry import Model, models, models_that_saw, names, register, resolve, verify
+from sevenfold.training.registry import Model, models, names, register, resolve, verify
 from sevenfold.training.safetensors_header import check_safetensors
 
 
@@ -78,8 +78,6 @@ def test_what_a_model_saw_follows_its_parents(lake: FakeLake) -> None:
     put(lake, "r1")
     child = put(lake, "r2", content_id="c3", saw=["c2"], parent="clothes/1")
     assert child.saw == ("c1", "c2", "c3") and child.parent == "clothes/1"
-    assert [m.ref for m in models_that_saw(lake, ["c1"])] == ["clothes/1", "clothes/2"]
-    assert [m.ref for m in models_that_saw(lake, ["c2", "c9"])] == ["clothes/2"]
 
 
 def test_damage_is_noticed(lake: FakeLake) -> None:
