@@ -22,7 +22,7 @@ from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY, SLOT, write_parquet
 from sevenfold.storage.keys import index_key, overlay_key, shard_key
-from sevenfold.storage.overlays import stored_rows
+from sevenfold.storage.overlays import stored_rows, without_words
 from sevenfold.storage.store import Store
 
 KEPT = ("id", "batch", "split", "weight", "exclude")
@@ -168,12 +168,7 @@ def says(overlay: pa.Table, ids: pa.Array) -> pa.ChunkedArray:
 
 def strip_overlay(store: Store, digest: str, ids: Collection[str]) -> str:
     """Write the overlay without labels and reasons of some samples; returns its digest."""
-    table = stored_rows(store, digest)
-    hit = pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string()))
-    emptied = pc.if_else(pc.is_valid(table["label"]), "", pa.scalar(None, pa.string()))
-    for name, value in (("label", emptied), ("reason", pa.scalar(None, pa.string()))):
-        table = table.set_column(OVERLAY.get_field_index(name), name, pc.if_else(hit, value, table[name]))
-    table = table.cast(OVERLAY)
+    table = without_words(stored_rows(store, digest), ids)
     new = digest_table(table)
     write_parquet(store, overlay_key(new), [table], OVERLAY, overwrite=False)
     return new

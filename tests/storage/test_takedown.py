@@ -272,6 +272,27 @@ def test_a_second_run_changes_nothing(full: tuple[Lake, str]) -> None:
         takedown.find(lake.store, takedown.Request(key="dog/never.png"))
 
 
+def test_what_was_said_of_it_does_not_come_back_when_it_is_said_again(lake: Lake, make: SimpleNamespace) -> None:
+    root = lake.root.parent
+    make.land(lake, make.folder(root / "source", make.two_classes(20)), "first")
+    make.commit(lake)
+    key, other = lake.samples("d")["id"].to_pylist()[3:5]
+    said = make.overlay([key, other], label=LABEL, reason=[WORDS, "fine"])
+    review = {"reviewer": "r", "clock": lambda: 5.0}
+    lake.add_review("d", "one", said, **review)
+    before = lake.commit("d", message="m", overlays=[said])[0]
+    erase_one(lake, key)
+    assert lake.commit("d", message="m", overlays=[said]) == (before, False)  # a writer that had died tries again
+    waiting = [lake.overlay(r.overlay) for r in lake.pending_reviews("d")]
+    assert lake.commit("d", message="m", overlays=waiting) == (before, False)
+    assert not lake.add_review("d", "one", said, **review)[1]
+    lake.add_review("d", "two", make.overlay([key], label="seen " + LABEL, reason=WORDS), **review)
+    after = make.commit(lake, overlays=[make.overlay([key], label="new " + LABEL, reason=WORDS)])
+    assert lake.manifest(after.content_id).classes == lake.manifest(before.content_id).classes
+    assert WORDS not in texts(lake)
+    assert set(lake.samples("d").filter(pc.equal(lake.samples("d")["id"], other))["label"].to_pylist()) == {LABEL}
+
+
 def test_a_second_sample_of_the_same_shard_follows_the_chain(full: tuple[Lake, str]) -> None:
     lake, key = full
     content = lake.version("d", "v1").content_id
