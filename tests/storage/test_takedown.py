@@ -28,7 +28,9 @@ from PIL import Image
 from sevenfold.storage import Lake, SevenfoldError, erase, redactions, takedown, tar, tombstones
 from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.keys import shard_key
+from sevenfold.storage.repair import repair
 from sevenfold.storage.rows import read_index
+from sevenfold.storage.verify import verify
 from sevenfold.storage.views import VIEWS
 
 SCRIPT = Path(__file__).with_name("one_takedown.py")
@@ -401,6 +403,34 @@ def test_a_damaged_shard_gets_no_valid_name(full: tuple[Lake, str]) -> None:
     shard.write_bytes(good)
     assert [t.ids for t in takedown.finish(lake.store)] == [(key,)]
     assert key not in lake.samples("d", "v1")["id"].to_pylist()
+
+
+@pytest.mark.parametrize("first", ["the lost one", "another"])
+def test_a_shard_that_has_lost_a_sample_can_be_cut_and_its_damaged_bytes_go(
+    lake: Lake, tmp_path: Path, make: SimpleNamespace, first: str
+) -> None:
+    make.land(lake, make.folder(tmp_path / "source", make.two_classes(20)), "first")
+    make.commit(lake)
+    rows = lake.samples("d").to_pylist()
+    lost, other = (r["id"] for r in rows[:2])
+    assert rows[0]["shard"] == rows[1]["shard"]
+    shard = lake.shard_path(rows[0]["shard"])
+    bad = bytearray(shard.read_bytes())
+    bad[rows[0]["offset"] + 60] ^= 1
+    shard.write_bytes(bad)
+    shutil.rmtree(tmp_path / "source")
+    repair(lake.store, ["d"], verify(lake.store, ["d"]).findings)
+    if first == "another":
+        erase_one(lake, other)
+        (found,) = verify(lake.store, ["d"]).findings
+        assert found.problem == "content" and lost in found.detail
+        assert [r.lost for r in repair(lake.store, ["d"], [found])] == [(("d", lost),)]
+    erase_one(lake, lost)
+    assert verify(lake.store, ["d"]).clean
+    assert not lake.store.entries("quarantine/shards")
+    whole = lake.samples("d")
+    assert [digest_bytes(x) for x in lake.read_images(whole)] == whole["id"].to_pylist()
+    assert set(whole["id"].to_pylist()) == {r["id"] for r in rows} - {lost, *([other] if first == "another" else [])}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.booleans(), st.booleans()), min_size=1, max_size=12))
