@@ -87,8 +87,9 @@ def pack_pending(
         packed.append(done)
         if batch.batch == only:
             break
-        rows = read_parquet(store, landing_key(batch.dataset, batch.batch), columns=["id", "label"])
-        new = rows.filter(pc.is_null(pc.index_in(rows["id"], value_set=known.ids)))
+        # what is in its shards, not what it landed: of an input that has changed, another batch may have the image
+        entries = (done.packed,) if done.packed else ()
+        new = read_index(store, Manifest((), entries, (), {}), ["id", "label"])
         known = Known(
             pa.concat_arrays([known.ids, flat(new["id"])]), pa.concat_arrays([known.labels, flat(new["label"])])
         )
