@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.storage import overlays, versions
+from sevenfold.storage import overlays, redactions, versions
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import INDEX, read_parquet
 from sevenfold.storage.keys import commits_key, landing_key
@@ -87,8 +87,9 @@ def pack_pending(
         packed.append(done)
         if batch.batch == only:
             break
-        rows = read_parquet(store, landing_key(batch.dataset, batch.batch), columns=["id", "label"])
-        new = rows.filter(pc.is_null(pc.index_in(rows["id"], value_set=known.ids)))
+        # what is in its shards, not what it landed: of an input that has changed, another batch may have the image
+        entries = (done.packed,) if done.packed else ()
+        new = read_index(store, Manifest((), entries, (), {}), ["id", "label"])
         known = Known(
             pa.concat_arrays([known.ids, flat(new["id"])]), pa.concat_arrays([known.labels, flat(new["label"])])
         )
@@ -151,7 +152,7 @@ def commit(
     Saying again the overlays that the head ends with adds nothing, so that a retry adopts what it made before.
     """
     check_ref(branch, "branch")
-    edits = [e for e in map(overlays.checked, edits) if e.num_rows]
+    edits = [overlays.unsaid(store, e) for e in map(overlays.checked, edits) if e.num_rows]
     if start is not None and versions.head(store, dataset, branch) is None:
         versions.move_branch(store, dataset, branch, None, versions.resolve(store, dataset, start).number)
     labels = sorted({x for e in edits for x in e["label"].to_pylist() if x})  # empty: its sample was taken down
@@ -234,7 +235,8 @@ def _prepare(
     if not checked or not {b["index"] for b in checked.batches} <= {b["index"] for b in manifest.batches}:
         _refuse_strangers(store, dataset, manifest, edits)
     digests = tuple(overlays.write_overlay(store, e) for e in edits)
-    if manifest.overlays[-len(digests) :] == digests:
+    redacted = redactions.current(store)
+    if tuple(redacted.last("overlays", d) for d in manifest.overlays[-len(digests) :]) == digests:
         digests = ()  # a retry: saying the last words again changes nothing
     return Manifest(manifest.classes, manifest.batches, (*manifest.overlays, *digests), manifest.schema)
 

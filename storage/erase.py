@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sevenfold.storage import tar
-from sevenfold.storage.canonical import digest_table
+from sevenfold.storage.canonical import digest_bytes, digest_table
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.index import OVERLAY, SLOT, write_parquet
-from sevenfold.storage.keys import index_key, overlay_key, shard_key
-from sevenfold.storage.overlays import stored_rows
+from sevenfold.storage.index import OVERLAY, QUARANTINE, SLOT, read_parquet, write_parquet
+from sevenfold.storage.keys import index_key, lost_keys, overlay_key, shard_key
+from sevenfold.storage.overlays import stored_rows, without_words
 from sevenfold.storage.store import Store
 
 KEPT = ("id", "batch", "split", "weight", "exclude")
@@ -78,7 +78,8 @@ def members(file: BinaryIO) -> Iterator[Member]:
 def cut_shard(store: Store, digest: str, ids: Collection[str]) -> Cut | None:
     """Write the shard without some samples, all other members as they are; None when the shard is not there.
 
-    Raises SevenfoldError when its bytes are not those of its name: a damaged shard must not get a new, valid name.
+    Raises SevenfoldError when its bytes are not those of its name: a damaged shard must not get a new, valid name. One
+    that repair has been through may: of what it lost and is still in the new shard, verification goes on telling.
     """
     if not store.renew(shard_key(digest)):
         return None
@@ -102,7 +103,7 @@ def cut_shard(store: Store, digest: str, ids: Collection[str]) -> Cut | None:
                         new.update(piece)
                         draft.file.write(piece)
                         size += len(piece)
-            if old.hexdigest() != digest:
+            if old.hexdigest() != digest and not _all_but_lost(store, digest, file, found, ids):
                 raise SevenfoldError(
                     "this shard is damaged: its bytes are not those of its name",
                     where=f"{store.url}/{shard_key(digest)}",
@@ -110,7 +111,39 @@ def cut_shard(store: Store, digest: str, ids: Collection[str]) -> Cut | None:
                     do="mend it with `sevenfold verify --repair`, then run the takedown again",
                 )
             draft.key = shard_key(new.hexdigest())
+        _hand_on(store, digest, new.hexdigest(), ids)
     return Cut(new.hexdigest(), len(kept), size, starts, lengths)
+
+
+def lost_rows(store: Store, digest: str) -> pa.Table:
+    """What repair could not put back of a shard (index.QUARANTINE), none for nearly every one."""
+    _, table = lost_keys(digest)
+    return read_parquet(store, table, QUARANTINE) if store.exists(table) else QUARANTINE.empty_table()
+
+
+def _lost_ids(rows: pa.Table) -> list[str]:
+    return [ids_in(detail)[0] for detail in rows["detail"].to_pylist()]
+
+
+def _all_but_lost(store: Store, digest: str, file: BinaryIO, found: list[Member], ids: Collection[str]) -> bool:
+    """Whether every image that stays in a shard is whole, or is one that repair gave up."""
+    lost = set(_lost_ids(lost_rows(store, digest)))
+    for member in {m.id: m for m in reversed(found)}.values() if lost else ():  # of each sample the first: its image
+        file.seek(member.start)
+        size = int(file.read(tar.BLOCK)[124:135], 8)
+        if member.id not in lost and member.id not in ids and digest_bytes(file.read(size)) != member.id:
+            return False
+    return bool(lost)
+
+
+def _hand_on(store: Store, old: str, new: str, ids: Collection[str]) -> None:
+    """Keep on record what is lost of a shard that got a new name."""
+    rows = lost_rows(store, old)
+    rows = rows.filter(pa.array([i not in ids for i in _lost_ids(rows)], pa.bool_()))
+    if rows.num_rows:
+        details = [d.replace(old, new) for d in rows["detail"].to_pylist()]
+        rows = rows.set_column(QUARANTINE.get_field_index("detail"), "detail", pa.array(details, pa.string()))
+        write_parquet(store, lost_keys(new)[1], [rows], QUARANTINE, overwrite=True)
 
 
 def _pieces(file: BinaryIO, start: int, until: int | None) -> Iterator[bytes]:
@@ -191,12 +224,7 @@ def says(overlay: pa.Table, ids: pa.Array) -> pa.ChunkedArray:
 
 def strip_overlay(store: Store, digest: str, ids: Collection[str]) -> str:
     """Write the overlay without labels and reasons of some samples; returns its digest."""
-    table = stored_rows(store, digest)
-    hit = pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string()))
-    emptied = pc.if_else(pc.is_valid(table["label"]), "", pa.scalar(None, pa.string()))
-    for name, value in (("label", emptied), ("reason", pa.scalar(None, pa.string()))):
-        table = table.set_column(OVERLAY.get_field_index(name), name, pc.if_else(hit, value, table[name]))
-    table = table.cast(OVERLAY)
+    table = without_words(stored_rows(store, digest), ids)
     new = digest_table(table)
     write_parquet(store, overlay_key(new), [table], OVERLAY, overwrite=False)
     return new

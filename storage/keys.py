@@ -29,6 +29,11 @@ def quarantine_key(dataset: str, batch: str) -> str:
     return f"quarantine/{dataset}/{batch}.parquet"
 
 
+def lost_keys(digest: str) -> tuple[str, str]:
+    """Where a damaged shard's bytes are kept, and the rows of what was lost with it."""
+    return f"quarantine/shards/{digest}.tar", f"quarantine/shards/{digest}.parquet"
+
+
 def queue_key(dataset: str, name: str) -> str:
     """Where a review queue lies."""
     return f"queues/{check_name(dataset, 'dataset name')}/{check_name(name, 'queue name')}.parquet"

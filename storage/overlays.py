@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.storage import redactions
+from sevenfold.storage import redactions, tombstones
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import BAKED, OVERLAY, SAMPLES, conform, read_parquet, write_parquet
@@ -45,11 +45,26 @@ def checked(table: pa.Table) -> pa.Table:
 
 
 def write_overlay(store: Store, table: pa.Table) -> str:
-    """Store an overlay (see `checked`) and return its digest."""
-    table = checked(table)
+    """Store an overlay (see `checked` and `unsaid`) and return its digest."""
+    table = unsaid(store, checked(table))
     digest = digest_table(table)
     write_parquet(store, overlay_key(digest), [table], OVERLAY, overwrite=False)
     return digest
+
+
+def unsaid(store: Store, table: pa.Table) -> pa.Table:
+    """A checked overlay without what it says in words of samples that were taken down: they must not come back."""
+    ids = tombstones.ids(store)
+    return without_words(table, ids) if ids else table
+
+
+def without_words(table: pa.Table, ids: Collection[str]) -> pa.Table:
+    """An overlay (index.OVERLAY) without the labels and reasons of some samples; a label is then empty, not null."""
+    hit = pc.is_in(table["id"], value_set=pa.array(list(ids), pa.string()))
+    emptied = pc.if_else(pc.is_valid(table["label"]), "", pa.scalar(None, pa.string()))
+    for name, value in (("label", emptied), ("reason", pa.scalar(None, pa.string()))):
+        table = table.set_column(OVERLAY.get_field_index(name), name, pc.if_else(hit, value, table[name]))
+    return table.cast(OVERLAY)
 
 
 def read_overlay(store: Store, digest: str) -> pa.Table:

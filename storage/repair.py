@@ -22,7 +22,7 @@ from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.damage import walk
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY, QUARANTINE, write_parquet
-from sevenfold.storage.keys import batch_key, index_key, shard_key
+from sevenfold.storage.keys import batch_key, index_key, lost_keys, shard_key
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.rebuild import rebuild_index
 from sevenfold.storage.records import Batch, Version
@@ -109,7 +109,7 @@ def _mend_shard(store: Store, part: Part, digest: str, everywhere: _Everywhere) 
     pieces = _layout(wanted, images, part.classes)
     lost = [r for r in wanted if r["id"] not in images]
     whole = digest_bytes(b"".join(pieces))
-    if whole == digest:
+    if whole == digest and not lost:  # a takedown may have named a shard with zeros in the place of lost ones
         _write(store, key, pieces)
         _release(store, digest)
         return Repair(key, REBUILT, ", ".join(f"{n} samples {where}" for where, n in origins.items()))
@@ -273,13 +273,8 @@ def _without(
     raise SevenfoldError(f"other writers move the branch {branch} all the time", where=dataset, do="run it again")
 
 
-def quarantine_shard_keys(digest: str) -> tuple[str, str]:
-    """Where a damaged shard's bytes are kept, and the rows of what was lost with it."""
-    return f"quarantine/shards/{digest}.tar", f"quarantine/shards/{digest}.parquet"
-
-
 def _set_aside(store: Store, digest: str, damaged: bytes, lost: Sequence[Mapping[str, Any]]) -> None:
-    kept, table = quarantine_shard_keys(digest)
+    kept, table = lost_keys(digest)
     if damaged and not store.exists(kept):  # the first finding is the damage; later ones are our own zeros
         store.create(kept, damaged)
     rows = [
@@ -291,7 +286,7 @@ def _set_aside(store: Store, digest: str, damaged: bytes, lost: Sequence[Mapping
 
 
 def _release(store: Store, digest: str) -> None:
-    for key in quarantine_shard_keys(digest):
+    for key in lost_keys(digest):
         store.delete(key)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sevenfold.storage import overlays
+from sevenfold.storage import overlays, redactions
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import check_name
@@ -53,7 +53,7 @@ def add_review(
     if store.create(key, canonical_json({"format": FORMAT, **dataclasses.asdict(review)})):
         return review, True
     there = _read(store, key)
-    if (there.overlay, there.branch) != (digest, branch):
+    if (redactions.current(store).last("overlays", there.overlay), there.branch) != (digest, branch):
         raise SevenfoldError(
             f"the review {name} exists with other decisions",
             where=f"{store.url}/{key}",

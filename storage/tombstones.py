@@ -47,6 +47,12 @@ def write(store: Store, stone: Tombstone) -> None:
     store.create(tombstone_key(stone.id), canonical_json({"format": FORMAT, **vars(stone)}))
 
 
+def ids(store: Store) -> frozenset[str]:
+    """The ids of all tombstones: one listing."""
+    names = (e.key.rpartition("/")[2] for e in store.entries("tombstones"))
+    return frozenset(n.removesuffix(".json") for n in names if n.endswith(".json"))
+
+
 def read(store: Store) -> dict[str, Tombstone]:
     """All tombstones by id: one listing, of nothing in nearly every lake."""
     keys = [e.key for e in store.entries("tombstones") if e.key.endswith(".json")]

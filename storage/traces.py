@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sevenfold.storage import erase, leases, redactions, tombstones, versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.index import ALIASES, OVERLAY, QUARANTINE, conform, read_parquet
-from sevenfold.storage.keys import aliases_key, digest_in, landing_key, quarantine_key, shard_key
+from sevenfold.storage.keys import aliases_key, digest_in, landing_key, lost_keys, quarantine_key, shard_key
 from sevenfold.storage.lineage import cards_of
 from sevenfold.storage.overlays import stored_rows
 from sevenfold.storage.records import Batch
@@ -42,7 +42,7 @@ class Traces:
     batches : mappings of dataset, batch, status, samples, aliases, quarantined.
     tables : keys of signals, predictions and queues -> rows.
     verdicts : keys of verdicts that quote a path.
-    caches : keys of hidden files that hold them, and of what killed writers left.
+    caches : keys of hidden files that hold them, of what killed writers left, and of shards that repair set aside.
     versions : mappings of dataset, version, content_id, samples.
     models : mappings of model, content_id, trained (whether its run lists one of the ids; None: unknown).
     reports : pages that lie in the lake.
@@ -120,7 +120,7 @@ def survey(store: Store, ids: Collection[str], places: Collection[tuple[str, str
         batches=tuple(shown_batches),
         tables=_tables(store, wanted),
         verdicts=_quoting(store, {path for _, path in touched}),
-        caches=_caches(store, [*ids, *(p for p in pixels.values() if p)]),
+        caches=(*_caches(store, [*ids, *(p for p in pixels.values() if p)]), *_set_aside(store, shards, set(ids))),
         versions=tuple(held_by),
         models=tuple(_models(store, {v["content_id"] for v in held_by}, wanted)),
         reports=tuple(e.key for e in store.entries("") if e.key.endswith(".html")),
@@ -146,6 +146,23 @@ def _unnamed_shards(store: Store, named_ones: Collection[str], ids: Collection[s
             with open(store.local(entry.key), "rb") as f:
                 if any(member.id in ids for member in erase.members(f)):
                     found[digest] = entry.bytes
+    return found
+
+
+def _set_aside(store: Store, shards: Collection[str], ids: set[str]) -> list[str]:
+    """What verification kept of damaged shards that held one of the samples: their bytes, and what was lost of them."""
+    found = []
+    for entry in store.entries("quarantine/shards"):
+        digest = entry.key.rpartition("/")[2].partition(".")[0]
+        if entry.key not in lost_keys(digest):
+            continue
+        if entry.key.endswith(".tar"):
+            data = store.read(entry.key)
+            hit = digest in shards or any(i.encode() in data for i in ids)
+        else:
+            hit = any(erase.about(read_parquet(store, entry.key, QUARANTINE), ids, ()))
+        if hit:
+            found.append(entry.key)
     return found
 
 

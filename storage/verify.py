@@ -28,7 +28,7 @@ from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.damage import Flaw, locate
 from sevenfold.storage.index import INDEX
-from sevenfold.storage.keys import index_key, manifest_key, overlay_key, shard_key
+from sevenfold.storage.keys import index_key, lost_keys, manifest_key, overlay_key, shard_key
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.shardcheck import Members, scan
 from sevenfold.storage.store import Store
@@ -106,6 +106,7 @@ def verify(
             run.count(checked.bytes)
             if not checked.findings:
                 sound.append((checked.part, checked.digest))
+    findings += _lost(store, seen, {f.key for f in findings})
     findings += _across(store, seen)
     overlays: dict[str, list[Held]] = {}
     for held in seen.versions:
@@ -276,6 +277,17 @@ def _closely(
         Finding(blamed, f.problem, f.detail + about, f.member, f.byte, f.end, tuple(part.versions), where)
         for f in flaws
     ]
+
+
+def _lost(store: Store, seen: Survey, told: set[str]) -> Iterator[Finding]:
+    """Samples that repair gave up, in shards that got a valid name since: a takedown of others cut them."""
+    aside = {n.removesuffix(".parquet") for n in store.names("quarantine/shards")}
+    for part in seen.parts if aside else ():
+        for digest in {s["digest"] for s in part.entry["shards"]} & aside:
+            if shard_key(digest) not in told:
+                for row in read_table(store, lost_keys(digest)[1]).to_pylist():
+                    versions = tuple(part.versions)
+                    yield Finding(shard_key(digest), "content", f"lost before: {row['detail']}", versions=versions)
 
 
 def _across(store: Store, seen: Survey) -> Iterator[Finding]:

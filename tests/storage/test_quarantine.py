@@ -199,6 +199,19 @@ def test_what_changes_between_landing_and_sharding_is_set_aside(
     assert made and retry.counts["inputs"] == 1 and retry.counts["samples"] == 1
 
 
+def test_of_an_input_that_has_changed_another_batch_of_the_commit_has_the_image(
+    lake: Lake, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    image = make.png(1)
+    first = make.folder(tmp_path / "first", {"cat/x.png": image, "cat/y.png": make.png(2)})
+    make.land(lake, first, "first")
+    make.land(lake, make.folder(tmp_path / "second", {"cat/again.png": image, "cat/z.png": make.png(3)}), "second")
+    (first / "cat/x.png").unlink()
+    make.commit(lake)
+    assert set(lake.samples("d")["path"].to_pylist()) == {"cat/again.png", "cat/y.png", "cat/z.png"}
+    make.reconciles(lake)
+
+
 def test_a_source_whose_members_are_gone_becomes_changed_not_a_crash(
     lake: Lake, tmp_path: Path, make: SimpleNamespace
 ) -> None:

@@ -29,7 +29,9 @@ from sevenfold.storage import Lake, SevenfoldError, erase, redactions, takedown,
 from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.index import BAKED, INDEX, SLOT
 from sevenfold.storage.keys import shard_key
+from sevenfold.storage.repair import repair
 from sevenfold.storage.rows import read_index
+from sevenfold.storage.verify import verify
 from sevenfold.storage.views import VIEWS
 
 SCRIPT = Path(__file__).with_name("one_takedown.py")
@@ -273,6 +275,27 @@ def test_a_second_run_changes_nothing(full: tuple[Lake, str]) -> None:
         takedown.find(lake.store, takedown.Request(key="dog/never.png"))
 
 
+def test_what_was_said_of_it_does_not_come_back_when_it_is_said_again(lake: Lake, make: SimpleNamespace) -> None:
+    root = lake.root.parent
+    make.land(lake, make.folder(root / "source", make.two_classes(20)), "first")
+    make.commit(lake)
+    key, other = lake.samples("d")["id"].to_pylist()[3:5]
+    said = make.overlay([key, other], label=LABEL, reason=[WORDS, "fine"])
+    review = {"reviewer": "r", "clock": lambda: 5.0}
+    lake.add_review("d", "one", said, **review)
+    before = lake.commit("d", message="m", overlays=[said])[0]
+    erase_one(lake, key)
+    assert lake.commit("d", message="m", overlays=[said]) == (before, False)  # a writer that had died tries again
+    waiting = [lake.overlay(r.overlay) for r in lake.pending_reviews("d")]
+    assert lake.commit("d", message="m", overlays=waiting) == (before, False)
+    assert not lake.add_review("d", "one", said, **review)[1]
+    lake.add_review("d", "two", make.overlay([key], label="seen " + LABEL, reason=WORDS), **review)
+    after = make.commit(lake, overlays=[make.overlay([key], label="new " + LABEL, reason=WORDS)])
+    assert lake.manifest(after.content_id).classes == lake.manifest(before.content_id).classes
+    assert WORDS not in texts(lake)
+    assert set(lake.samples("d").filter(pc.equal(lake.samples("d")["id"], other))["label"].to_pylist()) == {LABEL}
+
+
 def test_a_second_sample_of_the_same_shard_follows_the_chain(full: tuple[Lake, str]) -> None:
     lake, key = full
     content = lake.version("d", "v1").content_id
@@ -381,6 +404,34 @@ def test_a_damaged_shard_gets_no_valid_name(full: tuple[Lake, str]) -> None:
     shard.write_bytes(good)
     assert [t.ids for t in takedown.finish(lake.store)] == [(key,)]
     assert key not in lake.samples("d", "v1")["id"].to_pylist()
+
+
+@pytest.mark.parametrize("first", ["the lost one", "another"])
+def test_a_shard_that_has_lost_a_sample_can_be_cut_and_its_damaged_bytes_go(
+    lake: Lake, tmp_path: Path, make: SimpleNamespace, first: str
+) -> None:
+    make.land(lake, make.folder(tmp_path / "source", make.two_classes(20)), "first")
+    make.commit(lake)
+    rows = lake.samples("d").to_pylist()
+    lost, other = (r["id"] for r in rows[:2])
+    assert rows[0]["shard"] == rows[1]["shard"]
+    shard = lake.shard_path(rows[0]["shard"])
+    bad = bytearray(shard.read_bytes())
+    bad[rows[0]["offset"] + 60] ^= 1
+    shard.write_bytes(bad)
+    shutil.rmtree(tmp_path / "source")
+    repair(lake.store, ["d"], verify(lake.store, ["d"]).findings)
+    if first == "another":
+        erase_one(lake, other)
+        (found,) = verify(lake.store, ["d"]).findings
+        assert found.problem == "content" and lost in found.detail
+        assert [r.lost for r in repair(lake.store, ["d"], [found])] == [(("d", lost),)]
+    erase_one(lake, lost)
+    assert verify(lake.store, ["d"]).clean
+    assert not lake.store.entries("quarantine/shards")
+    whole = lake.samples("d")
+    assert [digest_bytes(x) for x in lake.read_images(whole)] == whole["id"].to_pylist()
+    assert set(whole["id"].to_pylist()) == {r["id"] for r in rows} - {lost, *([other] if first == "another" else [])}
 
 
 @settings(deadline=None)  # it writes files
