@@ -55,8 +55,8 @@ def rejected_share(
         thresholds={"max_rejected_share": limit},
         message=f"{bad} of {inputs} inputs ({share:.2%}) went to quarantine{': ' + detail if detail else ''}; "
         f"the limit is {limit:.2%}.",
-        remedy="Mend the inputs listed and run `sevenfold ingest --retry-quarantine`, or raise "
-        "validity.max_rejected_share in the policy."
+        remedy="Mend or remove the inputs listed and ingest the source again: it lands as a new batch. Or raise "
+        "validity.max_rejected_share in the policy and check this one again."
         if bad
         else "",
         findings=tuple(quarantine["path"].to_pylist()),

@@ -63,7 +63,12 @@ class Objects:
 
         def store(retries: Any, **limits: timedelta) -> Any:
             client: Any = {**options, **limits}
-            return S3Store(bucket, retry_config=retries, client_options=client)
+            try:
+                return S3Store(bucket, retry_config=retries, client_options=client)
+            except exceptions.BaseError as e:  # one of the two keys is set, the other is not
+                if "Missing" in str(e):
+                    raise _no_credentials(url) from None
+                raise
 
         again, never = {"max_retries": 8, "retry_timeout": 2 * short}, {"max_retries": 0}
         self._many = store(again, timeout=long, read_timeout=short)
@@ -190,11 +195,7 @@ class Objects:
         if "NoSuchBucket" in text:
             return SevenfoldError(f"there is no bucket {self.bucket}", where=self.url, do="make it, or mend the name")
         if "/latest/api/token" in text or "/latest/meta-data" in text:  # the last place where obstore looks for them
-            return SevenfoldError(
-                "there are no credentials for this bucket",
-                where=self.url,
-                do="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_REGION, AWS_ENDPOINT_URL)",
-            )
+            return _no_credentials(self.url)
         if "builder error" in text and self._plain:
             return SevenfoldError(
                 "the endpoint has no TLS (http://)", where=self.url, do="set AWS_ALLOW_HTTP=true if that is meant"
@@ -204,6 +205,14 @@ class Objects:
         if isinstance(error, self._errors.NotSupportedError) or "501 Not Implemented" in text:
             return OSError(errno.ENOTSUP, f"the store does not know this request: {said(text)}", where)
         return OSError(errno.EIO, f"the store does not answer as it should: {said(text)}", where)
+
+
+def _no_credentials(url: str) -> SevenfoldError:
+    return SevenfoldError(
+        "there are no credentials for this bucket",
+        where=url,
+        do="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_REGION, AWS_ENDPOINT_URL)",
+    )
 
 
 def said(text: str) -> str:

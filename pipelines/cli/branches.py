@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,12 +162,17 @@ def urls(
     """Print where a version's shards lie, one a line, for stock WebDataset readers.
 
     A version with overlays is refused, since those readers see only what is in the shards: compact first.
+    The numbers in `.cls` are places in the list `classes` that --json prints.
     """
     at = session(context)
     found = at.lake.urls(at.dataset, ref, split)
     if json:
-        print_json({"version": at.lake.version(at.dataset, ref).name, "split": split, "urls": found})
+        version = at.lake.version(at.dataset, ref)
+        classes = list(at.lake.manifest(version.content_id).classes)
+        print_json({"version": version.name, "split": split, "classes": classes, "urls": found})
         return
+    if not found:
+        print(f"{ref} has no samples in {split}", file=sys.stderr)
     for url in found:
         print(url)
 

@@ -99,7 +99,7 @@ def ingest(
     for note in landed.notes:
         say(f"guessed: {note}")
     say(f"batch {landed.batch}{'' if new else ' (landed before, unchanged: nothing was read again)'}", "bold")
-    say(f"  {_sum(landed.counts)}")
+    say(f"  {counted(landed.counts)}")
     if new and rate is not None:
         say(f"  {seconds:.1f} s, {rate:,.0f} images/s, {count} {'process' if count == 1 else 'processes'}")
     for reason, number in sorted(landed.reasons.items(), key=lambda pair: (-pair[1], pair[0])):
@@ -117,7 +117,7 @@ def batches(context: typer.Context, json: Json = False) -> None:
     if json:
         print_json([_record(b) for b in found])
         return
-    names = ("inputs", "samples", "aliases", "quarantined")
+    names = ("inputs", "samples", "aliases", "relabels", "quarantined")
     rows = [[b.batch, b.status, *(b.counts[n] for n in names), date(b.times.get("landed")), b.source] for b in found]
     print_table(["batch", "status", *names, "landed", "source"], rows, right=names)
 
@@ -135,6 +135,9 @@ def quarantine(
     shown = table.slice(0, limit or table.num_rows).to_pylist()
     if json:
         print_json(table.to_pylist())
+        return
+    if not table.num_rows:
+        say(f"nothing of {batch} was set aside")
         return
     print_table(
         ["path", "reason", "detail", "label"], [[r["path"], r["reason"], r["detail"], r["label"]] for r in shown]
@@ -163,6 +166,9 @@ def withdraw(
     say(f"{record.batch}: {record.status}; no commit takes it up (undo: sevenfold check {record.batch})")
 
 
+_LANDED = ("samples", "aliases", "quarantined")
+
+
 def _record(batch: Batch) -> dict[str, Any]:
     return {
         "batch": batch.batch,
@@ -179,8 +185,10 @@ def _record(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _sum(counts: Mapping[str, int]) -> str:
-    parts = " + ".join(f"{counts[name]:,} {name}" for name in ("samples", "aliases", "quarantined"))
+def counted(counts: Mapping[str, int]) -> str:
+    """`201 inputs = 1 samples + 0 aliases + 200 relabels + 0 quarantined`; relabels come with a commit."""
+    names = ("samples", "aliases", "relabels", "quarantined") if counts["relabels"] else _LANDED
+    parts = " + ".join(f"{counts[name]:,} {name}" for name in names)
     return f"{counts['inputs']:,} inputs = {parts}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _SHOWN = 40
 """Rows of a printed table; --json prints them all."""
+
+_OF_A_FILE = 5
+"""Findings of one file that are printed: a file with lost samples has one for each of them."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -67,10 +71,16 @@ def verify(
             told |= {"repairs": [dataclasses.asdict(r) for r in mended], "excluded_in": versions}
         print_json(told)
     else:
-        _show(before, mended, versions, at, ref)
+        _show(before)
+        for r in mended:
+            say(f"{r.outcome}: {r.key}", "bold")
+            say(f"    {r.detail}")
         if mended:
             say("after the repair:" if found.clean else "still wrong after the repair:", "bold")
-            _show(found, [], {}, at, ref)
+            _show(found)
+            _lost(mended, versions, at, ref)
+        if not repair and not found.clean:
+            say(f"next: sevenfold verify{' ' + ref if ref else ''} --repair{_option(at)}")
     if not found.clean:
         raise typer.Exit(FAILED)
 
@@ -81,7 +91,7 @@ def _totals(report: Report) -> dict[str, Any]:
     return {"clean": report.clean, **{f: getattr(report, f) for f in fields}, "megabytes_per_second": rate}
 
 
-def _show(report: Report, mended: list[Repair], made: dict[str, str], at: Session, ref: str | None) -> None:
+def _show(report: Report) -> None:
     from sevenfold.storage.verified import CACHE
 
     rate = _totals(report)["megabytes_per_second"] or 0.0
@@ -93,19 +103,23 @@ def _show(report: Report, mended: list[Repair], made: dict[str, str], at: Sessio
     if report.clean:
         say("nothing is wrong", "green")
         return
-    for f in report.findings[:_SHOWN]:
+    shown, said = Counter[str](), 0
+    for f in report.findings:
+        shown[f.key] += 1
+        if shown[f.key] > _OF_A_FILE or said == _SHOWN:
+            continue
+        said += 1
         copy = " (this machine's copy)" if f.where == CACHE else ""
         say(f"{f.problem}: {f.key}{copy}", "bold red")
         say(f"    {''.join(f'{x}: ' for x in (f.member, _place(f)) if x)}{f.detail}")
-    if len(report.findings) > _SHOWN:
-        say(f"{len(report.findings) - _SHOWN:,} more findings: --json")
+    if len(report.findings) > said:
+        say(f"{len(report.findings) - said:,} more findings: --json")
     versions = sorted({v for f in report.findings for v in f.versions})
     say(f"{len(report.findings):,} findings; versions touched: {', '.join(versions) or 'none that can be read'}")
-    if mended:
-        for r in mended:
-            say(f"{r.outcome}: {r.key}", "bold")
-            say(f"    {r.detail}")
-        _lost(mended, made, at, ref)
+
+
+def _option(at: Session) -> str:
+    return f" --dataset {at.dataset_option}" if at.dataset_option else ""
 
 
 def _lost(mended: list[Repair], made: dict[str, str], at: Session, ref: str | None) -> None:
@@ -113,10 +127,9 @@ def _lost(mended: list[Repair], made: dict[str, str], at: Session, ref: str | No
     for branch, version in made.items():
         say(f"{branch} is at {version}, without what is lost")
     if lost and not made:
-        options = f" --dataset {at.dataset_option}" if at.dataset_option else ""
         query = "select * from quarantine where reason = 'lost'"
         say(f'{len(lost):,} samples are lost; what they were: sevenfold query "{query}"')
-        say(f"to go on without them: sevenfold verify{' ' + ref if ref else ''} --repair --exclude{options}")
+        say(f"to go on without them: sevenfold verify{' ' + ref if ref else ''} --repair --exclude{_option(at)}")
 
 
 def _place(finding: Finding) -> str:

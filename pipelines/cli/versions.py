@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
-from sevenfold.pipelines.cli.data import Json
+from sevenfold.pipelines.cli.data import Json, counted
 from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
 
 if TYPE_CHECKING:
     from sevenfold.storage.records import Version
 
-Ref = Annotated[str, typer.Argument(help="A version (v3), branch, tag, or the start of a content id.")]
+Ref = Annotated[str, typer.Argument(help="A version (v3), branch, tag, date (2026-05-01) or a content id's start.")]
 
 
 def commit(
@@ -45,6 +45,7 @@ def commit(
     say(f"{version.name} on {branch}: {version.content_id[:12]}", "bold")
     sizes = f"{found['samples']:,} samples, {found['shards']} shards, {found['bytes']:,} bytes"
     say(f"  {sizes}, {_splits(found['splits'])}")
+    _known_before(at, version)
     say(f"next: sevenfold check {version.name}, sevenfold train {version.name}")
 
 
@@ -243,6 +244,23 @@ _ORDER = {"train": 0, "val": 1, "test": 2, "pool": 3}
 
 def _splits(splits: dict[str, int]) -> str:
     return ", ".join(f"{n:,} {name}" for name, n in splits.items())
+
+
+def _known_before(at: Session, version: Version) -> None:
+    """What the version's new batches brought that the branch had: it changes nothing, and a new label waits."""
+    parents = (at.lake.manifest(at.lake.version(at.dataset, f"v{p}").content_id) for p in version.parents)
+    old = {batch for manifest in parents for batch in manifest.batch_ids}
+    for entry in at.lake.manifest(version.content_id).batches:
+        name = entry["batch"]
+        if "holds" in entry or name in old:  # what compaction put together is no landing
+            continue
+        batch = at.lake.batch(at.dataset, name)
+        relabels = batch.counts["relabels"]
+        if relabels or batch.counts["aliases"] or not batch.counts["samples"]:
+            say(f"  {name}: {counted(batch.counts)}")
+        if relabels:
+            say(f"  {relabels:,} of them are known samples with another label; theirs stay until you decide:", "yellow")
+            say(f"      sevenfold review relabels-{name} --export todo.csv", "yellow")
 
 
 def _waiting(at: Session) -> None:

@@ -105,6 +105,8 @@ class Source:
         splits = sorted({i.split for i in self.inputs if i.split})
         labels = {i.label for i in self.inputs if i.label is not None}
         by = f"splits from the source: {', '.join(splits)}" if splits else "no splits in the source: hashed 80/10/10"
+        if self.inputs and not labels:
+            return ("no labels in the source: whatever its splits, all of it is pool", *self._remarks())
         return (by, f"{len(labels)} labels from the source", *self._remarks())
 
     @cached_property

@@ -27,14 +27,17 @@ LABELS = ("label", "labels", "class", "category", "fine_label")
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns, under the names that the table has for them; None: there is none."""
+    """The columns, under the names that the table has for them; None: there is none. `others`: some of the rest."""
 
     image: str
     label: str | None
     split: str | None
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         label = f"labels from the column {self.label}" if self.label else "no column of labels"
+        if not self.label and self.others:
+            label += f" (called {', '.join(LABELS)}; there are {', '.join(self.others)})"
         return f"images from the column {self.image}, {label}" + (f", splits from {self.split}" if self.split else "")
 
 
@@ -54,7 +57,9 @@ def find_columns(names: Iterable[str | None], images: Sequence[str], where: str)
             do="rename the column that holds the images or their paths",
         )
     label = next((by_name[c] for c in LABELS if c in by_name and by_name[c] != image), None)
-    return Columns(image, label, by_name.get("split"))
+    split = by_name.get("split")
+    others = (n[:40].encode(errors="backslashreplace").decode() for n in there if n not in (image, label, split))
+    return Columns(image, label, split, tuple(others)[:10])
 
 
 def split_of_word(word: Any, where: str) -> str | None:

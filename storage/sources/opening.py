@@ -49,7 +49,7 @@ def open_source(path: str | os.PathLike[str], kind: str | None = None) -> Source
                 do="copy it here first",
             )
     else:
-        root = root.absolute()
+        root = root.resolve() if ".." in root.parts else root.absolute()
         if not root.exists():
             raise SevenfoldError("there is nothing there", where=str(root), do="check the path")
         kind = kind or (_kind_of_folder(root) if root.is_dir() else _kind_of_file(root.name))

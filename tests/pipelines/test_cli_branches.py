@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cli_project import Project, pictures
+from cli_project import COLOURS, Project, pictures
 
 from sevenfold.storage import Lake
 
@@ -71,6 +72,19 @@ def test_a_conflict_exits_3_with_the_samples_as_json_and_as_a_file(project: Proj
     assert project.ok("branch", "--json").json == {"main": "v3", "trial": "v4"}
 
 
+def test_a_commit_says_what_the_branch_had_already_and_where_other_labels_wait(
+    project: Project, tmp_path: Path
+) -> None:
+    june = pictures(tmp_path / "again", {"train": 4}, seed=1) / "train"
+    shutil.move(june / "red", june / "crimson")
+    project.ok("ingest", june, "--batch", "again", "--workers", "1")
+    Lake.open(project.folder / "lake").set_status("colours", "again", "admitted")
+    project.ok("compact")
+    told = project.ok("commit", "-m", "again").out
+    assert "again: 12 inputs = 0 samples + 8 aliases + 4 relabels + 0 quarantined" in told
+    assert "sevenfold review relabels-again --export todo.csv" in told
+
+
 def test_compact_bakes_overlays_in_and_urls_waits_for_it(project: Project) -> None:
     edit(project, "main", label="blue")
     refused = project("urls", "main")
@@ -83,8 +97,10 @@ def test_compact_bakes_overlays_in_and_urls_waits_for_it(project: Project) -> No
     (path,) = project.ok("urls", "--split", "test").out.splitlines()
     assert Path(path).is_file() and path.endswith(".tar")
     assert project.ok("urls", "v4", "--split", "test", "--json").json == {
-        "version": "v4", "split": "test", "urls": [path],
+        "version": "v4", "split": "test", "classes": sorted(COLOURS), "urls": [path],
     }  # fmt: skip
+    none = project.ok("urls", "v4", "--split", "pool")
+    assert (none.out, none.err) == ("", "v4 has no samples in pool\n")
     assert "as compact as it can be" in project.ok("compact").out
     assert "(june)" in project.ok("show").out
     assert project.ok("compact", "--branch", "trial", "--json").json["after"]["overlays"] == 0

@@ -58,11 +58,25 @@ def test_verify_names_the_damage_exits_1_and_repairs(kept: Project) -> None:
     assert told.code == 1
     assert shard(kept).stem in told.out and "main/v1" in told.out
     assert ".png" in told.out and "512-" in told.out
+    assert told.out.endswith("next: sevenfold verify --repair\n")
     found = kept("verify", "--json").json["findings"]
     assert [(f["problem"], f["byte"], f["versions"]) for f in found] == [("content", 512, ["main/v1"])]
     mended = kept.ok("verify", "--repair").out
     assert "rebuilt" in mended and "nothing is wrong" in mended
     assert shard(kept).read_bytes() == good
+
+
+def test_a_file_with_many_flaws_takes_few_lines_and_the_last_says_what_to_do(kept: Project, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "source")
+    path = shard(kept)
+    data = path.read_bytes()[:1024]
+    path.unlink()
+    path.write_bytes(data)
+    lines = kept("verify", "--repair").out.splitlines()
+    assert "11 samples are lost" in lines[-2] and lines[-1].endswith("sevenfold verify --repair --exclude")
+    assert sum("they are all zero" in line for line in lines) <= 5
+    assert len(kept("verify", "--json").json["findings"]) >= 11
+    assert any("more findings: --json" in line for line in lines)
 
 
 def test_what_is_lost_is_excluded_only_when_told_to(kept: Project, tmp_path: Path) -> None:

@@ -199,6 +199,13 @@ def test_an_interval_is_a_cell_like_any_other(capsys: pytest.CaptureFixture[str]
     assert "days=1" in capsys.readouterr().out
 
 
+def test_a_large_number_is_printed_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["x"], [[1796054174.25], [12310.4], [0.0123456], [1.5e20]])
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()[3:7]] == [
+        "1,796,054,174", "12,310", "0.01235", "1.5e+20",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [

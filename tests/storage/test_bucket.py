@@ -152,6 +152,12 @@ def test_missing_credentials_are_said_in_one_line(bucket: str, monkeypatch: pyte
         assert "AWS_ACCESS_KEY_ID" in str(caught.value)
 
 
+def test_half_of_the_credentials_is_as_good_as_none(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(SevenfoldError, match="no credentials"):
+        BucketStore(bucket, timeout=1).read("x")
+
+
 def test_an_endpoint_without_tls_has_to_be_meant(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     with pytest.raises(SevenfoldError, match="AWS_ALLOW_HTTP=true"):

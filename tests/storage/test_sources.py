@@ -55,6 +55,10 @@ def test_what_was_guessed_is_stated(tmp_path: Path, make: SimpleNamespace, lake:
     plain = make.folder(tmp_path / "b", make.two_classes(4))
     assert lake.ingest(split, "d", "a")[0].notes == ("splits from the source: test, train", "2 labels from the source")
     assert lake.ingest(plain, "d", "b")[0].notes[0] == "no splits in the source: hashed 80/10/10"
+    flat = make.folder(tmp_path / "c", {"1.png": make.png(1), "2.png": make.png(2)})
+    climbing = lake.ingest(tmp_path / "a" / ".." / "c", "d", "c")[0]
+    assert climbing.notes == ("no labels in the source: whatever its splits, all of it is pool",)
+    assert climbing.source == str(flat.resolve())
 
 
 def test_hidden_files_are_no_inputs(tmp_path: Path, make: SimpleNamespace) -> None:
