@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +60,7 @@ def compact(
             raise SevenfoldError(f"{dataset} has no branch {branch!r}", where=store.url, expected=f"one of: {there}")
         head = versions.read_version(store, dataset, number)
         before = versions.read_manifest(store, head.content_id)
-        after = _compacted(store, before, shard_bytes, progress or silent)
+        after = redactions.steadily(store, partial(_compacted, store, before, shard_bytes, progress or silent))
         if after is None or after.content_id == head.content_id:
             return head, False
         wanted = Version(dataset, 1, after.content_id, (number,), message, dict(provenance))
@@ -74,13 +75,15 @@ def compact(
     )
 
 
-def _compacted(store: Store, manifest: Manifest, shard_bytes: int, progress: Progress) -> Manifest | None:
+def _compacted(
+    store: Store, manifest: Manifest, shard_bytes: int, progress: Progress, redacted: redactions.Redactions
+) -> Manifest | None:
     """The manifest of the compacted version, its shards and index written; None when there is nothing to do."""
     rows = effective(store, manifest).combine_chunks()
     stay = pc.and_(pc.is_valid(rows["shard"]), pc.invert(rows["exclude"]))
     groups = list(_groups(rows.filter(stay), manifest.classes, shard_bytes))
     layout = [(split, g.num_rows, _length(g)) for split, g in groups]
-    now = redactions.opened(manifest, redactions.current(store))
+    now = redactions.opened(manifest, redacted)
     there = [(s["split"], s["samples"], s["bytes"]) for s in now.shards]
     if len(manifest.batches) <= 1 and not manifest.overlays and layout == there:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,10 @@ def diff_versions(store: Store, before: Manifest, after: Manifest) -> dict[str, 
     Index files that both versions share cancel out, except for the samples that an overlay names which the versions
     do not share: a new batch or a review costs its own size, not the dataset's.
     """
-    redacted = redactions.current(store)
+    return redactions.steadily(store, partial(_diff, store, before, after))
+
+
+def _diff(store: Store, before: Manifest, after: Manifest, redacted: redactions.Redactions) -> dict[str, Any]:
     before, after = (redactions.opened(m, redacted) for m in (before, after))
     shared = {b["index"] for b in before.batches} & {b["index"] for b in after.batches}
     common = 0
@@ -70,8 +74,12 @@ def _side(changed: pa.Table, side: str) -> pa.Table:
 
 def missing_ids(store: Store, manifest: Manifest, ids: pa.ChunkedArray) -> pa.ChunkedArray:
     """Those of `ids` that the version does not store, sorted; an excluded sample is stored."""
-    wanted = pc.unique(ids).sort()
-    redacted = redactions.current(store)
+    return redactions.steadily(store, partial(_missing, store, manifest, pc.unique(ids).sort()))
+
+
+def _missing(
+    store: Store, manifest: Manifest, wanted: pa.Array, redacted: redactions.Redactions
+) -> pa.ChunkedArray:  # fmt: skip
     manifest = redactions.opened(manifest, redacted)
     keys = [index_key(b["index"]) for b in manifest.batches if b["index"]]
     if not keys:

@@ -11,6 +11,7 @@ SPLITS = ("train", "val", "test", "pool")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _VERSION = re.compile(r"v?([0-9]{1,18})")
 
 ALIASES_SUFFIX = ".aliases"
@@ -58,10 +59,14 @@ def check_batch(batch: str) -> str:
 
 
 def check_ref(name: str, what: str) -> str:
-    """Return `name` when it can name a branch or tag: a name, and not one that reads as a version number."""
+    """Return `name` when it can name a branch or tag: a name, and not one that reads as a version or a date."""
     if version_number(name) is not None:
         raise SevenfoldError(
             f"the {what} {name!r} reads as a version number", expected="a name", do="choose another name"
+        )
+    if _DATE.match(name):
+        raise SevenfoldError(
+            f"the {what} {name!r} reads as a date", expected="a name", do=f"choose another name, v-{name} for instance"
         )
     return check_name(name, what)
 

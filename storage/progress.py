@@ -23,6 +23,7 @@ class Pace:
     def __init__(self, window: float = 30.0) -> None:
         self._window = window
         self._total = 0
+        self._now = 0.0
         self._reports: deque[tuple[float, int]] = deque()
 
     def report(self, done: int, total: int, seconds: float) -> None:
@@ -34,13 +35,18 @@ class Pace:
         while len(self._reports) > 2 and self._reports[1][0] <= seconds - self._window:
             self._reports.popleft()
 
+    def tick(self, seconds: float) -> None:
+        """Note that it is this late: without reports the rate falls, and the time left grows."""
+        self._now = seconds
+
     @property
     def rate(self) -> float | None:
         """Units per second over the last seconds; None when there is nothing to tell from yet."""
         if not self._reports:
             return None
         (began, first), (ended, last) = self._reports[0], self._reports[-1]
-        return (last - first) / (ended - began) if ended > began and last > first else None
+        took = max(ended, self._now) - began
+        return (last - first) / took if took > 0 and last > first else None
 
     @property
     def left(self) -> float | None:

@@ -6,14 +6,17 @@ that took an old one's place. Chains are followed: a shard may lose a second sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sevenfold.storage.canonical import canonical_json
+from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import index_key, overlay_key, shard_key
 from sevenfold.storage.records import FORMAT, Manifest, read_json
 from sevenfold.storage.store import Store
+
+Result = TypeVar("Result")
 
 KINDS = {"shards": shard_key, "index": index_key, "overlays": overlay_key}
 """Kinds of files that are replaced, and where each lies."""
@@ -81,6 +84,17 @@ def current(store: Store) -> Redactions:
     kinds = store.names("redactions")
     known = ((kind, digest) for kind in kinds for digest in store.stems(f"redactions/{kind}", ".json"))
     return Redactions(store, frozenset(known))
+
+
+def steadily(store: Store, act: Callable[[Redactions], Result]) -> Result:
+    """What `act` gives with today's redactions, asked again when a takedown replaced files under its hands."""
+    while True:
+        redacted = current(store)
+        try:
+            return act(redacted)
+        except (FileNotFoundError, SevenfoldError):
+            if current(store).known == redacted.known:
+                raise
 
 
 def opened(manifest: Manifest, redacted: Redactions) -> Manifest:

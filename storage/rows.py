@@ -20,14 +20,18 @@ def known_ids(store: Store, manifest: Manifest | None) -> Known:
     """Every stored id of a version, excluded ones too, with its label after the overlays."""
     if manifest is None or not manifest.batches:
         return Known(pa.array([], pa.string()), pa.array([], pa.string()))
-    opened = redactions.opened(manifest, redactions.current(store))
-    rows = _read(store, opened, ["id", "label"])
-    labels = rows["label"]
-    for digest in opened.overlays:
-        overlay = overlays.stored_rows(store, digest)
-        place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
-        labels = pc.coalesce(pc.take(overlay["label"], place), labels)
-    return Known(flat(rows["id"]), flat(labels))
+
+    def known(redacted: redactions.Redactions) -> Known:
+        opened = redactions.opened(manifest, redacted)
+        rows = _read(store, opened, ["id", "label"])
+        labels = rows["label"]
+        for digest in opened.overlays:
+            overlay = overlays.stored_rows(store, digest)
+            place = pc.index_in(rows["id"], value_set=overlay["id"].combine_chunks())
+            labels = pc.coalesce(pc.take(overlay["label"], place), labels)
+        return Known(flat(rows["id"]), flat(labels))
+
+    return redactions.steadily(store, known)
 
 
 def read_index(store: Store, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
@@ -35,7 +39,7 @@ def read_index(store: Store, manifest: Manifest, columns: list[str] | None = Non
 
     `columns` may also name index.SLOT. Samples that were taken down keep their row, without a shard.
     """
-    return _read(store, redactions.opened(manifest, redactions.current(store)), columns)
+    return redactions.steadily(store, lambda now: _read(store, redactions.opened(manifest, now), columns))
 
 
 def _read(store: Store, opened: Manifest, columns: list[str] | None) -> pa.Table:
@@ -54,16 +58,19 @@ def effective(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.T
     With `masked`, samples that were taken down name the shard that they lay in.
     """
     columns = [f.name for f in (*INDEX, *BAKED, SLOT) if f.name != "components"]
-    redacted = redactions.current(store)  # asked once: index and overlays of one moment, and in a bucket a request
-    opened = redactions.opened(manifest, redacted)
-    edits = store.together(lambda d: overlays.stored_rows(store, d), opened.overlays)
-    rows = _read(store, opened, columns)
-    if masked and redacted:
-        slots = pc.unique(rows["slot"]).drop_null()
-        lay_in = pa.array([redacted.last("shards", s) for s in slots.to_pylist()], pa.string())
-        shards = pc.coalesce(rows["shard"], pc.take(lay_in, pc.index_in(rows["slot"], value_set=slots)))
-        rows = rows.set_column(rows.column_names.index("shard"), "shard", shards)
-    return overlays.effective(rows, edits)
+
+    def read(redacted: redactions.Redactions) -> pa.Table:  # index and overlays of one moment
+        opened = redactions.opened(manifest, redacted)
+        edits = store.together(lambda d: overlays.stored_rows(store, d), opened.overlays)
+        rows = _read(store, opened, columns)
+        if masked and redacted:
+            slots = pc.unique(rows["slot"]).drop_null()
+            lay_in = pa.array([redacted.last("shards", s) for s in slots.to_pylist()], pa.string())
+            shards = pc.coalesce(rows["shard"], pc.take(lay_in, pc.index_in(rows["slot"], value_set=slots)))
+            rows = rows.set_column(rows.column_names.index("shard"), "shard", shards)
+        return overlays.effective(rows, edits)
+
+    return redactions.steadily(store, read)
 
 
 def samples(store: Store, manifest: Manifest, *, masked: bool = False) -> pa.Table:

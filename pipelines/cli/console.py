@@ -167,6 +167,7 @@ class _Lines:
     def _tick(self) -> None:
         while not self._over.wait(self._every):
             with self._guard:
+                self._pace.tick(self._clock())
                 state, rate, left = self._state, self._pace.rate, self._pace.left
             print(progress_line(*state, self._clock() - self._began, rate, left), file=sys.stderr, flush=True)
 

@@ -29,10 +29,13 @@ def init(
 ) -> None:
     """Start a project: sevenfold.toml, policy.yaml, suite.json and an empty lake. Existing files are left alone."""
     from sevenfold.pipelines.cli.starter import write_project
+    from sevenfold.storage import Lake
     from sevenfold.storage import project as projects
 
     at = session(context)
     names = [c.strip() for c in (classes or "").split(",") if c.strip()]
+    if at.lake_option and "://" in at.lake_option:
+        Lake.create(at.lake_option)  # what cannot be reached is told before anything is written here
     made = write_project(folder, dataset=at.dataset_option, lake=at.lake_option, classes=names)
     project = projects.load(folder / projects.FILE)
     lake = project.create_lake()
@@ -100,6 +103,8 @@ def ingest(
         say(f"guessed: {note}")
     say(f"batch {landed.batch}{'' if new else ' (landed before, unchanged: nothing was read again)'}", "bold")
     say(f"  {counted(landed.counts)}")
+    if not landed.counts["inputs"] - landed.counts["quarantined"]:
+        say("  nothing of it can be used", "red")
     if new and rate is not None:
         say(f"  {seconds:.1f} s, {rate:,.0f} images/s, {count} {'process' if count == 1 else 'processes'}")
     for reason, number in sorted(landed.reasons.items(), key=lambda pair: (-pair[1], pair[0])):

@@ -16,6 +16,7 @@ from sevenfold.storage.sources.parquet import ParquetSource
 from sevenfold.storage.sources.tar_samples import IMAGES
 from sevenfold.storage.sources.webdataset import SUFFIXES, WebdatasetSource
 from sevenfold.storage.sources.zips import ZipSource
+from sevenfold.storage.store import open_store
 
 SOURCES: dict[str, type[Source]] = {
     s.kind: s
@@ -38,7 +39,7 @@ def open_source(path: str | os.PathLike[str], kind: str | None = None) -> Source
     """
     root = as_root(os.fspath(path))
     if isinstance(root, str):
-        kind = kind or _kind_of_file(root) or "bucket"
+        kind = kind or _kind_of_file(root) or _kind_of_prefix(root)
         if kind == "folder":
             kind = "bucket"
         if kind in SOURCES and kind not in _IN_BUCKETS:
@@ -92,6 +93,17 @@ def _kind_of_folder(folder: Path) -> str:
             if suffix in suffixes:
                 return kind
     return "folder"
+
+
+def _kind_of_prefix(url: str) -> str:
+    """webdataset or parquet when such objects, and neither images nor folders, lie directly under the prefix."""
+    names = open_store(url).names("")
+    suffixes = {suffix_of(n) for n in names}
+    if "" not in suffixes and not suffixes & IMAGES:
+        for suffix, kind in (("tar", "webdataset"), ("parquet", "parquet")):
+            if suffix in suffixes:
+                return kind
+    return "bucket"
 
 
 def _names(folder: Path) -> tuple[list[str], list[str]]:

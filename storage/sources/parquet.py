@@ -29,6 +29,7 @@ from sevenfold.storage.sources.columns import (
     size_and_time,
     split_of_word,
 )
+from sevenfold.storage.sources.folder import bucket_entries
 from sevenfold.storage.sources.layout import is_hidden, splits_of_files
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ CACHE_BYTES = 128 << 20
 
 
 class ParquetSource(Source):
-    """One Parquet file or a folder of them: a column of images (bytes, struct<bytes, path>, or paths), label, split.
+    """One Parquet file or a folder of them, on a disk or in a bucket.
+
+    A column of images (bytes, struct<bytes, path>, or paths), of labels, of splits.
 
     An input that is a path is known by it (relative to its file's folder), every other as `file.parquet#00000012`,
     counted from 0 within the file. Whole numbers in a Hugging Face ClassLabel column become their names. Without a
@@ -56,13 +59,18 @@ class ParquetSource(Source):
 
     @cached_property
     def _files(self) -> dict[str, _File]:
+        if isinstance(self.root, str) and not self.root.endswith(".parquet"):
+            keys = sorted(
+                e.key for e in bucket_entries(self.root) if e.key.endswith(".parquet") and not is_hidden(e.key)
+            )
+            return {key: _File(f"{self.root.rstrip('/')}/{key}", key) for key in keys}
         if isinstance(self.root, str) or not self.path.is_dir():
             return {self.name: _File(self.root, self.name)}
         paths = sorted(p for p in self.path.rglob("[!.]*.parquet") if p.is_file())
         return {name: _File(p, name) for p in paths for name in [p.relative_to(self.path).as_posix()]}
 
     def _list(self) -> Iterator[Input]:
-        splits = splits_of_files(self._files) if len(self._files) > 1 or self.path.is_dir() else {}
+        splits = splits_of_files(self._files) if self.name not in self._files else {}
         for name, file in self._files.items():
             yield from file.inputs(splits.get(name))
 

@@ -39,3 +39,11 @@ def test_a_new_stage_starts_afresh_and_an_unknown_total_has_no_end() -> None:
     pace.report(1000, 0, 5.0)
     pace.report(2000, 0, 6.0)
     assert pace.rate == pytest.approx(1000) and pace.left is None
+
+
+def test_a_stage_that_says_nothing_for_long_slows_down() -> None:
+    pace = Pace()
+    pace.report(0, 6, 0.0)
+    pace.report(1, 6, 0.01)
+    pace.tick(10.0)
+    assert pace.rate == pytest.approx(0.1) and pace.left == pytest.approx(50)

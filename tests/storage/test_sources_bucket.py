@@ -85,3 +85,17 @@ def test_archives_and_tables_in_a_bucket_are_read_by_ranges(bucket: str, make: S
     tars = open_source(bucket, "webdataset")
     assert [i.path for i in tars.inputs] == [f"c.tar/{n}" for n in images]
     assert [tars.read(i.path) for i in tars.inputs] == list(images.values())
+
+
+def test_a_prefix_of_tars_or_of_parquet_files_is_known_by_its_names(bucket: str, make: SimpleNamespace) -> None:
+    table = io.BytesIO()
+    pq.write_table(pa.table({"image": [make.png(1), make.png(2)], "label": ["a", "b"]}), table)
+    make.upload(f"{bucket}/hf", {f"train-0000{i}-of-00002.parquet": table.getvalue() for i in range(2)})
+    tar = header(b"k.png", 3) + b"abc" + padding(3) + END
+    make.upload(f"{bucket}/wds", {"train-000.tar": tar, "README.md": b"hello"})
+    make.upload(f"{bucket}/plain", {"cat/1.png": make.png(1)})
+    hf = open_source(f"{bucket}/hf")
+    assert (hf.kind, len(hf.inputs), {i.split for i in hf.inputs}) == ("parquet", 4, {"train"})
+    assert hf.read(hf.inputs[-1].path) == make.png(2)
+    assert open_source(f"{bucket}/wds").kind == "webdataset"
+    assert open_source(f"{bucket}/plain").kind == "bucket"

@@ -31,6 +31,7 @@ from sevenfold.storage.index import BAKED, INDEX, SLOT
 from sevenfold.storage.keys import shard_key
 from sevenfold.storage.repair import repair
 from sevenfold.storage.rows import read_index
+from sevenfold.storage.store import LocalStore
 from sevenfold.storage.verify import verify
 from sevenfold.storage.views import VIEWS
 
@@ -560,3 +561,34 @@ def test_killed_at_any_instant_it_ends_the_same(tmp_path: Path, make: SimpleName
 @pytest.mark.timeout(900)
 def test_killed_at_a_hundred_instants(tmp_path: Path, make: SimpleNamespace) -> None:
     assert killed_at(100, tmp_path, make) >= 50
+
+
+class Interrupted(LocalStore):
+    """A disk on which something happens once, just before a file of one kind is read."""
+
+    kind, act = "", staticmethod(lambda: None)
+
+    def local(self, key: str) -> Path:
+        if key.startswith(self.kind) and self.kind:
+            self.kind = ""
+            self.act()
+        return super().local(key)
+
+
+@pytest.mark.parametrize(("kind", "do"), [("index/", "read"), ("index/", "commit"), ("shards/", "compact")])
+def test_who_reads_while_a_sample_is_taken_down_reads_again(
+    lake: Lake, tmp_path: Path, make: SimpleNamespace, kind: str, do: str
+) -> None:
+    for name, start in (("one", 0), ("two", 20)):
+        make.land(lake, make.folder(tmp_path / name, make.two_classes(20, start=start)), name)
+        make.commit(lake)
+    ids = lake.samples("d")["id"].to_pylist()
+    store = Interrupted(lake.root)
+    store.kind, store.act = kind, lambda: erase_one(lake, ids[0])  # type: ignore[method-assign, assignment]
+    mine = Lake.open(store)
+    if do == "commit":
+        make.commit(mine, overlays=[make.overlay(ids[1:2], exclude=True)])
+    elif do == "compact":
+        mine.compact("d")
+    assert set(mine.samples("d")["id"].to_pylist()) == set(ids[2 if do == "commit" else 1 :])
+    assert not store.kind and verify(lake.store, ["d"]).clean

@@ -314,3 +314,11 @@ def test_a_batch_that_cannot_be_committed_is_withdrawn(
     lake.set_status("d", "lost", "admitted")  # as `sevenfold check` does
     assert lake.manifest(make.commit(lake).content_id).batch_ids == ("first", "z", "lost")
     make.reconciles(lake)
+
+
+@pytest.mark.parametrize("name", ["2026-05-01", "2026-05-01T12"])
+def test_a_name_that_reads_as_a_date_is_refused(filled: Callable[..., Lake], name: str) -> None:
+    lake = filled(2)
+    for make_ref in (lake.tag, lake.branch):
+        with pytest.raises(SevenfoldError, match="reads as a date"):
+            make_ref("d", name, "v1")
