@@ -44,7 +44,15 @@ def read_batches(store: Store, dataset: str) -> list[Batch]:
     """All batch records of a dataset, in id order."""
     folder = f"batches/{check_name(dataset, 'dataset name')}"
     found = store.read_folder(folder, ".json")
-    return sorted((Batch.parse(d, f"{store.url}/{folder}/{n}") for n, d in found.items()), key=lambda b: b.batch)
+    batches = {n: Batch.parse(d, f"{store.url}/{folder}/{n}") for n, d in found.items()}
+    for name, batch in batches.items():
+        if (batch.dataset, f"{batch.batch}.json") != (dataset, name):
+            raise SevenfoldError(
+                f"this is the record of {batch.batch} of {batch.dataset}",
+                where=f"{store.url}/{folder}/{name}",
+                do="restore it from a copy",
+            )
+    return sorted(batches.values(), key=lambda b: b.batch)
 
 
 def plan(store: Store, dataset: str, branch: str, extra_labels: Sequence[str] = ()) -> Plan:

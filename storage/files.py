@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +37,20 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a file. Raises OSError for what is none: a pipe would wait for ever, a device may never end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(fd, "rb") as f:
+        check_regular(os.fstat(fd), path)
+        return f.read()
+
+
+def check_regular(status: os.stat_result, path: Path) -> None:
+    """Raises OSError when this is the status of a folder, a pipe or a device."""
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def publish(temporary: Path, final: Path) -> bool:
@@ -85,7 +101,7 @@ def compare_and_swap(path: Path, expected: bytes | None, data: bytes) -> None:
     Raises SevenfoldError when another writer moved it first.
     """
     with locked(path):
-        current = path.read_bytes() if path.exists() else None
+        current = read_regular(path) if path.exists() else None
         if current != expected:
             raise SevenfoldError(
                 "another writer moved it meanwhile",
@@ -103,7 +119,7 @@ def locked(path: Path) -> Iterator[None]:
     Taking it twice in one thread waits for ever; Store.locked may be nested.
     """
     make_folder(path.parent)
-    fd = os.open(path.parent / f".{path.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    fd = os.open(path.parent / f".{path.name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

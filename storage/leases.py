@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.records import FORMAT, read_json
+from sevenfold.storage.records import FORMAT, read_json, shaped
 from sevenfold.storage.store import Store
 
 FOLDER = "leases"
@@ -103,14 +103,12 @@ def leases(store: Store) -> list[Lease]:
     for name in store.names(FOLDER):
         if not name.endswith(".json"):
             continue
+        where = f"{store.url}/{FOLDER}/{name}"
         try:
-            value = read_json(store, f"{FOLDER}/{name}", "lease")
-            value.pop("format")
-            found.append(Lease(**{**value, **{k: tuple(value[k]) for k in ("content_ids", "keys")}}))
-        except (KeyError, TypeError) as e:
-            raise SevenfoldError(
-                f"this lease cannot be read ({e})", where=f"{store.url}/{FOLDER}/{name}", do="delete it if nobody reads"
-            ) from None
+            one = shaped(Lease, read_json(store, f"{FOLDER}/{name}", "lease"), "lease", where)
+            if one.key != f"{FOLDER}/{name}":
+                raise SevenfoldError(f"this is the lease {one.id[:80]!r}", where=where, do="delete it if nobody reads")
+            found.append(one)
         except SevenfoldError:
             if store.exists(f"{FOLDER}/{name}"):  # else its holder has just ended
                 raise

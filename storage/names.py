@@ -73,7 +73,7 @@ def check_ref(name: str, what: str) -> str:
 
 def check_digest(digest: str, what: str) -> str:
     """Return `digest` when it is 64 lower-case hex digits; raise SevenfoldError otherwise."""
-    if not _DIGEST.fullmatch(digest):
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise SevenfoldError(f"{digest!r} is not a {what}", expected="64 lower-case hex digits (sha256)")
     return digest
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import types
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, TypeVar, cast
 
 from sevenfold.storage.canonical import canonical_json, digest_bytes
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import manifest_key
+from sevenfold.storage.names import check_digest
 from sevenfold.storage.store import Store
 
 FORMAT = 1
@@ -34,7 +38,7 @@ def parse_json(data: bytes, what: str, where: str) -> dict[str, Any]:
     """Parse the bytes of a JSON object file; SevenfoldError when they are damaged or of an unknown format."""
     try:
         value = json.loads(data)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise SevenfoldError(f"this {what} is not JSON ({e})", where=where, do="restore it from a copy") from None
     if not isinstance(value, dict) or value.get("format", FORMAT) != FORMAT:
         raise SevenfoldError(
@@ -44,6 +48,62 @@ def parse_json(data: bytes, what: str, where: str) -> dict[str, Any]:
             do="use a Sevenfold release that knows it",
         )
     return value
+
+
+Record = TypeVar("Record")
+
+
+def shaped(kind: type[Record], value: dict[str, Any], what: str, where: str) -> Record:
+    """The dataclass `kind` of a JSON object; SevenfoldError when a field is missing, unknown or of another type."""
+    hints = _hints(cast(Any, kind))
+    given = {k: tuple(v) if isinstance(v, list) and k in hints else v for k, v in value.items() if k != "format"}
+    wrong = [k for k, v in given.items() if k not in hints or not _fits(v, hints[k])]
+    try:
+        if not wrong:
+            return kind(**given)
+        found = f"this {what} cannot be read: its {wrong[0]!r} is {json.dumps(value[wrong[0]])[:80]}"
+    except TypeError as e:  # one is missing
+        found = f"this {what} cannot be read: {e}"
+    raise SevenfoldError(found, where=where, do="restore it from a copy") from None
+
+
+def check_entry(entry: dict[str, Any], what: str, where: str) -> None:
+    """Raises SevenfoldError unless a manifest's entry (or a batch's `packed`) names its files by digests."""
+    try:
+        shards = [check_digest(s["digest"], "shard digest") for s in entry["shards"]]
+        numbers = [entry["samples"], *(s[k] for s in entry["shards"] for k in ("samples", "bytes"))]
+        if entry["index"] is not None:
+            check_digest(entry["index"], "index digest")
+        sound = all(_fits(n, int) and n >= 0 for n in numbers) and len(set(shards)) == len(shards)
+    except (KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise SevenfoldError(f"this {what} does not say what was packed", where=where, do="restore it from a copy")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type; of a float any finite number, of a dict text -> what it holds."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin is types.UnionType:
+        return any(_fits(value, one) for one in inner)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(x, inner[0]) for x in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(_fits(x, inner[1]) for x in value.values())
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+
+
+_LATEST = 1e11
+"""No time in seconds is beyond this: the year 5138."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +132,23 @@ class Batch:
     @staticmethod
     def read(store: Store, key: str) -> Batch:
         """Parse a record file."""
-        return Batch._of(read_json(store, key, "batch record"))
+        return Batch._of(read_json(store, key, "batch record"), f"{store.url}/{key}")
 
     @staticmethod
     def parse(data: bytes, where: str = "") -> Batch:
         """A record from its file bytes."""
-        return Batch._of(parse_json(data, "batch record", where))
+        return Batch._of(parse_json(data, "batch record", where), where)
 
     @staticmethod
-    def _of(value: dict[str, Any]) -> Batch:
-        value.pop("format")
-        value["classes"], value["notes"] = tuple(value["classes"]), tuple(value["notes"])
-        return Batch(**value)
+    def _of(value: dict[str, Any], where: str) -> Batch:
+        batch = shaped(Batch, value, "batch record", where)
+        wrong = {"inputs", "samples", "aliases", "relabels", "quarantined"} - batch.counts.keys()
+        if wrong or batch.status not in STATUSES:
+            found = f"no count of {min(wrong)}" if wrong else f"the status {batch.status!r}"
+            raise SevenfoldError(f"this batch record has {found}", where=where, do="restore it from a copy")
+        if batch.packed is not None:
+            check_entry(batch.packed, "batch record", where)
+        return batch
 
 
 @dataclass(frozen=True)
@@ -140,12 +205,11 @@ class Manifest:
                 expected="the digest in its file name",
                 do="restore it from a copy: its bytes have changed",
             )
-        manifest = Manifest(
-            classes=tuple(value["classes"]),
-            batches=tuple(value["batches"]),
-            overlays=tuple(value["overlays"]),
-            schema=value["schema"],
-        )
+        manifest = shaped(Manifest, value, "manifest", f"{store.url}/{key}")
+        for entry in manifest.batches:
+            check_entry(entry, "manifest", f"{store.url}/{key}")
+        for overlay in manifest.overlays:
+            check_digest(overlay, "digest of an overlay")
         vars(manifest)["content_id"] = content_id  # known: the canonical JSON need not be made again
         return manifest
 
@@ -173,15 +237,21 @@ class Version:
     @staticmethod
     def read(store: Store, key: str) -> Version:
         """Parse a version file."""
-        return Version._of(read_json(store, key, "version"))
+        return Version._of(read_json(store, key, "version"), f"{store.url}/{key}")
 
     @staticmethod
     def parse(data: bytes, where: str) -> Version:
         """A version from its file bytes."""
-        return Version._of(parse_json(data, "version", where))
+        return Version._of(parse_json(data, "version", where), where)
 
     @staticmethod
-    def _of(value: dict[str, Any]) -> Version:
-        value.pop("format")
-        value["parents"] = tuple(value["parents"])
-        return Version(**value)
+    def _of(value: dict[str, Any], where: str) -> Version:
+        version = shaped(Version, value, "version", where)
+        check_digest(version.content_id, "content id")
+        if any(not 0 < p < version.number for p in version.parents):
+            raise SevenfoldError(
+                f"the parents of v{version.number} are {version.parents}", where=where, expected="older versions"
+            )
+        if not _fits(version.provenance.get("time", 0.0), float):
+            raise SevenfoldError(f"v{version.number} has no time in seconds", where=where, do="restore it from a copy")
+        return version

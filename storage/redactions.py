@@ -13,13 +13,26 @@ from typing import Any, TypeVar
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import index_key, overlay_key, shard_key
-from sevenfold.storage.records import FORMAT, Manifest, read_json
+from sevenfold.storage.names import check_digest
+from sevenfold.storage.records import FORMAT, Manifest, read_json, shaped
 from sevenfold.storage.store import Store
 
 Result = TypeVar("Result")
 
 KINDS = {"shards": shard_key, "index": index_key, "overlays": overlay_key}
 """Kinds of files that are replaced, and where each lies."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A redaction's file; of a shard it also says how many samples and bytes the new one has."""
+
+    kind: str
+    to: str | None
+    takedown: str
+    time: float
+    samples: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,9 +49,17 @@ class Redactions:
     def chain(self, kind: str, digest: str) -> Iterator[dict[str, Any]]:
         """The records that lead from a digest to what lies there now: to (None: nothing was left), takedown, time."""
         at: str | None = digest
+        passed: set[str] = set()
         while at is not None and (kind, at) in self.known:
+            if at in passed:
+                raise SevenfoldError(
+                    "these redactions lead back to where they start",
+                    where=f"{self.store.url}/{redaction_key(kind, at)}",
+                    do="restore them from a copy",
+                )
+            passed.add(at)
             if (kind, at) not in self._records:
-                self._records[kind, at] = read_json(self.store, redaction_key(kind, at), "redaction")
+                self._records[kind, at] = _read(self.store, kind, at)
             record = self._records[kind, at]
             yield record
             at = record["to"]
@@ -120,3 +141,18 @@ def record(store: Store, kind: str, old: str, new: str | None, takedown: str, ti
     """Say that `new` (None: nothing) stands for `old` from here on; `new` must be there already."""
     value = {"format": FORMAT, "kind": kind, "from": old, "to": new, "takedown": takedown, "time": time, **facts}
     store.create(redaction_key(kind, old), canonical_json(value))
+
+
+def _read(store: Store, kind: str, digest: str) -> dict[str, Any]:
+    key = redaction_key(kind, digest)
+    value = read_json(store, key, "redaction")
+    at = value.pop("from", None)
+    found = shaped(_Record, value, "redaction", f"{store.url}/{key}")
+    if at != digest or found.kind != kind:
+        raise SevenfoldError(
+            f"this redaction is of {found.kind}/{at}", where=f"{store.url}/{key}", expected=f"{kind}/{digest}"
+        )
+    if found.to is not None:
+        check_digest(found.to, "digest")
+    check_digest(found.takedown, "takedown")
+    return vars(found)

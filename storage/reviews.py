@@ -10,8 +10,8 @@ import pyarrow as pa
 from sevenfold.storage import overlays, redactions
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.names import check_name
-from sevenfold.storage.records import FORMAT, parse_json
+from sevenfold.storage.names import check_digest, check_name
+from sevenfold.storage.records import FORMAT, parse_json, shaped
 from sevenfold.storage.store import Store
 
 
@@ -88,6 +88,10 @@ def _read(store: Store, key: str) -> Review:
 
 
 def _parse(data: bytes, where: str) -> Review:
-    value = parse_json(data, "review", where)
-    value.pop("format")
-    return Review(**{**value, "queues": tuple(value["queues"])})
+    review = shaped(Review, parse_json(data, "review", where), "review", where)
+    check_digest(review.overlay, "digest of an overlay")
+    if not where.endswith(review_key(review.dataset, review.name)):
+        raise SevenfoldError(
+            f"this is the review {review.name} of {review.dataset}", where=where, do="restore it from a copy"
+        )
+    return review

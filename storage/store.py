@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TypeVar
 
 from sevenfold.storage import files
@@ -196,7 +196,7 @@ class Draft:
 
 def inside(key: str) -> str:
     """The key itself; SevenfoldError for one that leads out of the lake, as a stranger's manifest may name it."""
-    if key.startswith("/") or ".." in key.split("/"):
+    if key.startswith("/") or ".." in key.split("/") or "\0" in key:
         raise SevenfoldError(
             "this key leads out of the lake", where=key, do="do not trust this lake: no release writes such a key"
         )
@@ -223,9 +223,24 @@ class LocalStore(Store):
         """The file of a key."""
         return self.root / inside(key)
 
+    def _place(self, key: str) -> Path:
+        """The file of a key, to be written or removed: not through a link inside the lake to another place.
+
+        The folders at the top may be links, to another disk.
+        """
+        path = self.path(key)
+        for folder in PurePosixPath(key).parents:
+            if len(folder.parts) > 1 and (self.root / folder).is_symlink():
+                raise SevenfoldError(
+                    "this folder is a link, and nothing is written through it",
+                    where=str(self.root / folder),
+                    do="put the folder itself there",
+                )
+        return path
+
     def read(self, key: str) -> bytes:
         """See Store.read."""
-        return self.path(key).read_bytes()
+        return files.read_regular(self.path(key))
 
     def stat(self, key: str) -> Entry | None:
         """See Store.stat."""
@@ -251,19 +266,19 @@ class LocalStore(Store):
     def create(self, key: str, data: bytes) -> bool:
         """See Store.create."""
         self._ready()
-        return files.create(self.path(key), data)
+        return files.create(self._place(key), data)
 
     def replace(self, key: str, data: bytes) -> None:
         """See Store.replace."""
         self._ready()
-        files.replace(self.path(key), data)
+        files.replace(self._place(key), data)
 
     def swap(self, key: str, expected: bytes | None, data: bytes) -> bool:
         """See Store.swap."""
         self._ready()
-        path = self.path(key)
+        path = self._place(key)
         with files.locked(path):
-            if (path.read_bytes() if path.exists() else None) != expected:
+            if (files.read_regular(path) if path.exists() else None) != expected:
                 return False
             files.replace(path, data)
         return True
@@ -271,7 +286,7 @@ class LocalStore(Store):
     def delete(self, key: str) -> bool:
         """See Store.delete."""
         try:
-            self.path(key).unlink()
+            self._place(key).unlink()
         except FileNotFoundError:
             return False
         files.fsync_folder(self.path(key).parent)
@@ -280,7 +295,7 @@ class LocalStore(Store):
     def renew(self, key: str) -> bool:
         """See Store.renew."""
         try:
-            os.utime(self.path(key))
+            os.utime(self._place(key))
         except (FileNotFoundError, NotADirectoryError):
             return False
         except PermissionError:  # a colleague's file: there all the same
@@ -292,20 +307,21 @@ class LocalStore(Store):
         path = self.path(key)
         if not path.exists():
             raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+        files.check_regular(path.stat(), path)
         return path
 
     @contextmanager
     def writing(self, key: str, *, overwrite: bool = False) -> Iterator[Draft]:
         """See Store.writing."""
         self._ready()
-        temporary = files.temporary_beside(self.path(key))
+        temporary = files.temporary_beside(self._place(key))
         with files.writing(temporary, self.path(key)) as f:
             draft = Draft(f, key)
             yield draft
-        path = self.path(draft.key)
         try:
+            path = self._place(draft.key)
             files.make_folder(path.parent)
-        except OSError:
+        except (OSError, SevenfoldError):
             temporary.unlink(missing_ok=True)
             raise
         if overwrite:
@@ -316,7 +332,7 @@ class LocalStore(Store):
 
     def _lock(self, key: str) -> AbstractContextManager[None]:
         """A lock of the kernel (flock), released when its holder dies."""
-        return files.locked(self.path(key))
+        return files.locked(self._place(key))
 
     def probe(self) -> None:
         """See Store.probe."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import time as clocks
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from sevenfold.storage import erase, purge, redactions, tombstones
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.names import check_digest
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.storage.records import FORMAT, Manifest, read_json
+from sevenfold.storage.records import FORMAT, Manifest, read_json, shaped
 from sevenfold.storage.store import Store
 from sevenfold.storage.traces import Traces, survey
 from sevenfold.storage.whom import matching, named, twins_of
@@ -132,8 +133,10 @@ def finished(store: Store) -> list[Takedown]:
 
 def read(store: Store, digest: str) -> Takedown:
     """A takedown's record. Raises SevenfoldError when there is none."""
+    check_digest(digest, "takedown")
     key = f"takedowns/{digest}.json"
-    return _parsed(read_json(store, key if store.exists(key) else f"{PENDING}/{digest}.json", "takedown"))
+    key = key if store.exists(key) else f"{PENDING}/{digest}.json"
+    return _plain(_read(store, key, digest))
 
 
 def of_manifest(store: Store, manifest: Manifest) -> tuple[Takedown, ...]:
@@ -143,9 +146,29 @@ def of_manifest(store: Store, manifest: Manifest) -> tuple[Takedown, ...]:
     return tuple(sorted(found, key=lambda t: (t.time, t.digest)))
 
 
-def _parsed(value: dict[str, Any]) -> Takedown:
-    fields = {k: value[k] for k in ("digest", "reason", "time", "asked")}
-    return Takedown(**fields, ids=tuple(value["ids"]), versions=tuple(value["versions"]), models=tuple(value["models"]))
+@dataclass(frozen=True)
+class _Journal(Takedown):
+    """A takedown that is not ended also says where the samples came from and their pixel digests."""
+
+    places: tuple[tuple[str, ...], ...] = ()
+    pixels: dict[str, str | None] = field(default_factory=dict)
+
+
+def _read(store: Store, key: str, digest: str) -> _Journal:
+    """The file of a takedown, begun or done. Raises SevenfoldError when it is absent or is not what it should be."""
+    where = f"{store.url}/{key}"
+    value = read_json(store, key, "takedown")
+    value["places"] = [tuple(p) if isinstance(p, list) else p for p in value.get("places") or ()]
+    found = shaped(_Journal, value, "takedown", where)
+    for name in (found.digest, *found.ids):
+        check_digest(name, "digest or id of a takedown")
+    if found.digest != digest or any(len(p) != 2 for p in found.places):
+        raise SevenfoldError(f"this is the takedown {found.digest}", where=where, do="restore it from a copy")
+    return found
+
+
+def _plain(found: _Journal) -> Takedown:
+    return Takedown(**{f.name: getattr(found, f.name) for f in fields(Takedown)})
 
 
 def _erase_all(store: Store, digest: str, progress: Progress) -> Takedown:
@@ -153,10 +176,10 @@ def _erase_all(store: Store, digest: str, progress: Progress) -> Takedown:
         key = f"{PENDING}/{digest}.json"
         if not store.exists(key):  # another process has ended it meanwhile
             return read(store, digest)
-        journal = read_json(store, key, "takedown")
-        takedown, places = _parsed(journal), {(s, p) for s, p in journal["places"]}
+        journal = _read(store, key, digest)
+        takedown, places = _plain(journal), {(s, p) for s, p in journal.places}
         for i in takedown.ids:
-            pixels = journal["pixels"].get(i)
+            pixels = journal.pixels.get(i)
             tombstones.write(store, tombstones.Tombstone(i, pixels, takedown.reason, takedown.time, digest))
         for _ in range(PASSES):
             traces = survey(store, takedown.ids, places)

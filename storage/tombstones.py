@@ -5,7 +5,6 @@ tombstones/<aa>/<id>.json     {id, pixel_digest, reason, time, takedown}
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.storage.canonical import canonical_json
-from sevenfold.storage.records import FORMAT
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.records import FORMAT, read_json, shaped
 from sevenfold.storage.store import Store
 
 REASON = "taken_down"
@@ -58,8 +58,10 @@ def read(store: Store) -> dict[str, Tombstone]:
     keys = [e.key for e in store.entries("tombstones") if e.key.endswith(".json")]
     found = []
     for key in keys:
-        value = json.loads(store.read(key))
-        found.append(Tombstone(**{k: value[k] for k in ("id", "pixel_digest", "reason", "time", "takedown")}))
+        stone = shaped(Tombstone, read_json(store, key, "tombstone"), "tombstone", f"{store.url}/{key}")
+        if tombstone_key(stone.id) != key:
+            raise SevenfoldError(f"this is the tombstone of {stone.id[:80]!r}", where=f"{store.url}/{key}")
+        found.append(stone)
     return {stone.id: stone for stone in found}
 
 

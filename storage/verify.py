@@ -158,7 +158,10 @@ def check_index(store: Store, part: Part) -> _Indexed:
         return _Indexed(part, [Finding(key, "missing", "the index is not there", versions=versions)])
     except (OSError, pa.ArrowException) as e:
         return _Indexed(part, [Finding(key, "unreadable", f"{type(e).__name__}: {e}", versions=versions)])
-    digest = digest_table(table)
+    try:
+        digest = digest_table(table)
+    except TypeError as e:
+        return _Indexed(part, [Finding(key, "index", str(e), versions=versions)])
     if digest != entry["index"]:
         return _Indexed(part, [Finding(key, "digest", f"the digest of its rows is {digest}", versions=versions)])
     lacks = [f.name for f in INDEX if f.name not in table.column_names or table.schema.field(f.name).type != f.type]
@@ -313,6 +316,8 @@ def _ids(store: Store, indexes: Sequence[str]) -> pa.ChunkedArray | None:
             chunks += pq.read_table(store.local(index_key(digest)), columns=["id"])["id"].chunks
         except (OSError, KeyError, pa.ArrowException):
             return None
+    if any(c.type != pa.string() for c in chunks):
+        return None
     return pa.chunked_array(chunks, pa.string())
 
 

@@ -7,7 +7,7 @@ the number and the other takes the next; a branch then moves by compare-and-swap
 from __future__ import annotations
 
 import dataclasses
-import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -15,13 +15,17 @@ from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import commits_key, manifest_key, ref_key, refs_folder, version_key, versions_folder
 from sevenfold.storage.names import check_ref, version_number
-from sevenfold.storage.records import Manifest, Version
+from sevenfold.storage.records import Manifest, Version, parse_json
 from sevenfold.storage.store import Store
+
+_NUMBERED = re.compile(r"[0-9]{8}\.json")
+"""What a version's file is called."""
 
 
 def numbers(store: Store, dataset: str) -> list[int]:
     """The numbers of all versions, ascending."""
-    return sorted(int(n) for n in store.stems(versions_folder(dataset), ".json") if n.isdigit())
+    names = store.names(versions_folder(dataset))
+    return sorted(int(n.removesuffix(".json")) for n in names if _NUMBERED.fullmatch(n))
 
 
 def list_versions(store: Store, dataset: str) -> list[Version]:
@@ -29,26 +33,53 @@ def list_versions(store: Store, dataset: str) -> list[Version]:
     folder = versions_folder(dataset)
     found = store.read_folder(folder, ".json")
     return [
-        Version.parse(data, f"{store.url}/{folder}/{name}")
+        _named(Version.parse(data, f"{store.url}/{folder}/{name}"), store, dataset, int(name.removesuffix(".json")))
         for name, data in sorted(found.items())
-        if name.removesuffix(".json").isdigit()
+        if _NUMBERED.fullmatch(name)
     ]
 
 
 def read_version(store: Store, dataset: str, number: int) -> Version:
     """One version; raises SevenfoldError when it is absent or damaged."""
-    return Version.read(store, version_key(dataset, number))
+    return _named(Version.read(store, version_key(dataset, number)), store, dataset, number)
+
+
+def _named(version: Version, store: Store, dataset: str, number: int) -> Version:
+    """The version, if its file has its name."""
+    if (version.dataset, version.number) != (dataset, number):
+        raise SevenfoldError(
+            f"this is {version.name} of {version.dataset}",
+            where=f"{store.url}/{version_key(dataset, number)}",
+            expected=f"v{number} of {dataset}",
+            do="restore it from a copy",
+        )
+    return version
 
 
 def read_refs(store: Store, dataset: str, kind: str) -> dict[str, int]:
     """Branches or tags (`kind`): name -> version number."""
-    found = store.read_folder(refs_folder(dataset, kind), ".json")
-    return {name.removesuffix(".json"): int(json.loads(data)["version"]) for name, data in found.items()}
+    folder = refs_folder(dataset, kind)
+    found = store.read_folder(folder, ".json")
+    return {n.removesuffix(".json"): _number(data, f"{store.url}/{folder}/{n}") for n, data in found.items()}
+
+
+def _number(data: bytes, where: str) -> int:
+    """What a branch's or a tag's file points at."""
+    number = parse_json(data, "branch or tag", where).get("version")
+    if not isinstance(number, int) or not 0 < number < 10**8:
+        raise SevenfoldError(
+            f"this branch or tag points at {number!r:.80}",
+            where=where,
+            expected="a version's number",
+            do="restore it from a copy",
+        )
+    return number
 
 
 def _ref(store: Store, dataset: str, kind: str, name: str) -> int | None:
+    key = ref_key(dataset, kind, name)
     try:
-        return int(json.loads(store.read(ref_key(dataset, kind, name)))["version"])
+        return _number(store.read(key), f"{store.url}/{key}")
     except FileNotFoundError:
         return None
 
