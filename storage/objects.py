@@ -23,6 +23,9 @@ LARGE = 1 << 20
 _CLIENT = ("allow_http", "allow_invalid_certificates", "proxy_url")
 """Settings of the HTTP client that the AWS_... environment may hold."""
 
+_BROKE_OFF = "response body error"
+"""What obstore says when an answer has begun and does not end."""
+
 
 class Objects:
     """The objects of `s3://bucket`, by their full names.
@@ -76,7 +79,15 @@ class Objects:
         self._once = {True: store(never, timeout=long), False: store(never, timeout=short)}
 
     def get(self, name: str) -> tuple[bytes, str]:
-        """(bytes, ETag)."""
+        """(bytes, ETag). An answer that broke off is asked for once more: obstore does so in most cases, not in all."""
+        try:
+            return self._get(name)
+        except OSError as e:
+            if _BROKE_OFF not in str(e):
+                raise
+        return self._get(name)
+
+    def _get(self, name: str) -> tuple[bytes, str]:
         with self._asking(name):
             found = self._obstore.get(self._many, name)
             return bytes(found.bytes()), found.meta["e_tag"] or ""
