@@ -97,6 +97,8 @@ def _kind_of_folder(folder: Path) -> str:
 
 def _kind_of_prefix(url: str) -> str:
     """webdataset or parquet when such objects, and neither images nor folders, lie directly under the prefix."""
+    if not url.startswith("s3://"):  # the source itself says what can be read
+        return "bucket"
     names = open_store(url).names("")
     suffixes = {suffix_of(n) for n in names}
     if "" not in suffixes and not suffixes & IMAGES:

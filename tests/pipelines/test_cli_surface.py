@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import typer
 from cli_project import Project
+from PIL import Image
 from typer.main import get_command
 
 from sevenfold.pipelines.cli.app import app, hoist
@@ -122,13 +123,15 @@ def test_exit_codes_without_a_traceback(tmp_path: Path, words: tuple[str, ...], 
 def test_a_crash_is_one_line_and_exit_3_and_a_traceback_only_with_debug(tmp_path: Path) -> None:
     run = Project(tmp_path)
     run.ok("init", tmp_path)
-    (tmp_path / "lake/batches/main").mkdir(parents=True)
-    (tmp_path / "lake/batches/main/b.json").write_text('{"format": 1}')
-    broken = sevenfold("batches", cwd=tmp_path)
+    (tmp_path / "one").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "one" / "a.png")
+    run.ok("--lake", tmp_path / "lake", "ingest", tmp_path / "one", "--batch", "b")
+    (tmp_path / "lake/quarantine/main/b.parquet").write_bytes(b"junk")
+    broken = sevenfold("quarantine", "b", cwd=tmp_path)
     assert broken.returncode == 3
     assert broken.stderr.count("\n") == 1
     assert "run again with --debug" in broken.stderr
-    shown = sevenfold("batches", "--debug", cwd=tmp_path)
+    shown = sevenfold("quarantine", "b", "--debug", cwd=tmp_path)
     assert shown.returncode == 3
     assert "Traceback" in shown.stderr
 
