@@ -135,7 +135,7 @@ def quarantine(
 ) -> None:
     """List the inputs of a batch that were set aside, with the reason."""
     at = session(context)
-    at.lake.batch(at.dataset, batch)
+    landed = at.lake.batch(at.dataset, batch)
     table = at.lake.quarantine(at.dataset, batch)
     shown = table.slice(0, limit or table.num_rows).to_pylist()
     if json:
@@ -149,7 +149,9 @@ def quarantine(
     )
     if len(shown) < table.num_rows:
         say(f"{table.num_rows - len(shown):,} more: --limit 0")
-    if shown:
+    if shown and landed.status == "rejected":
+        say("after a fix: ingest the source again; a retry would leave this batch rejected")
+    elif shown:
         say(f"after a fix: sevenfold ingest --retry-quarantine {batch}")
 
 

@@ -46,7 +46,8 @@ def commit(
     sizes = f"{found['samples']:,} samples, {found['shards']} shards, {found['bytes']:,} bytes"
     say(f"  {sizes}, {_splits(found['splits'])}")
     _known_before(at, version)
-    say(f"next: sevenfold check {version.name}, sevenfold train {version.name}")
+    train = f", sevenfold train {version.name}" if found["splits"].get("train") else ""
+    say(f"next: sevenfold check {version.name}{train}")
 
 
 def log(context: typer.Context, json: Json = False) -> None:
