@@ -8,7 +8,7 @@ from typing import Any
 
 from sevenfold.storage import redactions, versions
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.keys import manifest_key, version_key
+from sevenfold.storage.keys import manifest_key, refs_folder, version_key
 from sevenfold.storage.records import Manifest, Version
 from sevenfold.storage.store import Store
 
@@ -99,7 +99,12 @@ def _versions(store: Store, dataset: str, ref: str | None, found: Survey) -> Ite
         except BROKEN as e:
             found.unreadable.append((version_key(dataset, number), f"{dataset}/v{number}", reason(e)))
     for kind in ("branches", "tags"):
-        for name, number in versions.read_refs(store, dataset, kind).items():
+        try:
+            refs = versions.read_refs(store, dataset, kind)
+        except BROKEN as e:
+            found.unreadable.append((refs_folder(dataset, kind), dataset, reason(e)))
+            continue
+        for name, number in refs.items():
             if not store.exists(version_key(dataset, number)):
                 found.unreadable.append(
                     (version_key(dataset, number), f"{dataset}/v{number}", f"{name} points at it, and it is not there")

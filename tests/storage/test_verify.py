@@ -480,3 +480,15 @@ def test_whatever_bits_flip_they_are_found_and_mended(sound: Lake, flips: list[t
     repair(sound.store, ["d"], found)
     assert {d: sound.shard_path(d).read_bytes() for d in shards} == before
     assert sound.store.names("quarantine") == ["d"]
+
+
+def test_a_branch_that_cannot_be_read_is_a_finding_beside_the_others(filled: Callable[..., Lake]) -> None:
+    lake = filled(5)
+    lake.branch("d", "other", "v1")
+    lake.store.replace("datasets/d/refs/branches/other.json", b"{")
+    lake.shard_path(lake.manifest(lake.version("d", "v1").content_id).shards[0]["digest"]).unlink()
+    found = verify(lake.store, ["d"]).findings
+    assert {(f.key, f.problem) for f in found if not f.key.startswith("shards/")} == {
+        ("datasets/d/refs/branches", "unreadable")
+    }
+    assert any(f.problem == "missing" and f.key.startswith("shards/") for f in found)
