@@ -92,11 +92,6 @@ class Kept:
         return [(int(m["first"]), int(m["last"]), key) for m, key in matches if m and m["key"] == self._key]
 
 
-def leftovers(store: Store) -> list[Entry]:
-    """Parts of landings that never ended, of every dataset, with size and time: garbage once nothing works on them."""
-    return [e for e in _hidden(store, "batches") if _PART.fullmatch(e.key.rpartition("/")[2])]
-
-
 def _hidden(store: Store, folder: str) -> list[Entry]:
     return [e for e in store.entries(folder, hidden=True) if e.key.rpartition("/")[2].startswith(".")]
 

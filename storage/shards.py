@@ -72,11 +72,6 @@ def cuts(sizes: Sequence[int], shard_bytes: int) -> Iterator[tuple[int, int]]:
         yield start, len(sizes) - start
 
 
-def write_shard(store: Store, samples: Iterable[Sample]) -> Written | None:
-    """`write_shards` of one."""
-    return next(write_shards(store, [samples]))
-
-
 def write_shards(store: Store, shards: Iterable[Iterable[Sample]]) -> Iterator[Written | None]:
     """Write one tar per group of samples, synced and named by its sha256; None for a group without samples (no file).
 

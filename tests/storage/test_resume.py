@@ -16,9 +16,9 @@ import pytest
 
 from sevenfold.storage import Lake, SevenfoldError, chunks, workers
 from sevenfold.storage import ingest as landing
-from sevenfold.storage.chunks import Kept, cut, leftovers
+from sevenfold.storage.chunks import Kept, cut
 from sevenfold.storage.sources import FolderSource, Input
-from sevenfold.storage.store import LocalStore
+from sevenfold.storage.store import Entry, LocalStore, Store
 
 SCRIPT = """
 import sys, time
@@ -74,6 +74,11 @@ def deadly(monkeypatch: pytest.MonkeyPatch) -> type[FolderSource]:
     return importlib.import_module("deadly").Deadly
 
 
+def parts_of(store: Store) -> list[Entry]:
+    """What landings have measured and not finished with."""
+    return [e for e in store.entries("batches", hidden=True) if "/.landing-" in e.key]
+
+
 def stop_at(count: int) -> Callable[[int, int, str], None]:
     def report(done: int, total: int, what: str) -> None:
         if done >= count:
@@ -83,7 +88,7 @@ def stop_at(count: int) -> Callable[[int, int, str], None]:
 
 
 def parts(lake: Lake) -> list[Path]:
-    return [lake.root / e.key for e in leftovers(LocalStore(lake.root))]
+    return [lake.root / e.key for e in parts_of(lake.store)]
 
 
 def test_a_landing_killed_in_the_middle_goes_on_without_reading_finished_chunks_again(
@@ -150,7 +155,7 @@ def test_parts_serve_neither_a_changed_source_nor_another_dataset_and_stay_liste
     changed = Counting(root)
     lake.ingest(changed, "d", "b")
     assert len(changed.reads) == 20
-    stale = leftovers(LocalStore(lake.root))
+    stale = parts_of(lake.store)
     assert len(stale) == 2 and all(e.key.startswith("batches/d/.landing-") and e.bytes > 0 for e in stale)
     assert lake.datasets() == ["d", "e"] and [b.batch for b in lake.batches("d")] == ["b"]
 
@@ -186,7 +191,7 @@ def test_overlapping_parts_of_two_landings_at_once_are_used_once(tmp_path: Path,
     assert [(p.first, p.last) for p in found] == [(0, 3), (3, 4), (6, 7)]
     assert found[0].rows.schema == chunks.PLACED and found[0].failures == [(0, "not_an_image", "é ☃")]
     kept.clear()
-    assert kept.read() == [] and leftovers(LocalStore(tmp_path / "lake")) == []
+    assert kept.read() == [] and parts_of(LocalStore(tmp_path / "lake")) == []
 
 
 def test_units_of_work_are_cut_by_number_and_by_bytes() -> None:

@@ -206,9 +206,9 @@ def one(key: str, data: bytes = b"x") -> Sample:
 
 def test_a_shard_that_exists_is_left_as_it_is_and_an_empty_one_has_no_file(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    assert shards.write_shard(store, []) is None
+    assert list(shards.write_shards(store, [[]])) == [None]
     assert not list(tmp_path.rglob("*.tar"))
-    first = shards.write_shard(store, [one("a")])
+    (first,) = shards.write_shards(store, [[one("a")]])
     assert first is not None
     path = store.path(shards.shard_key(first.digest))
     before = path.stat()

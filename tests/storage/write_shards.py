@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sevenfold.storage.shards import Sample, write_shard
+from sevenfold.storage.shards import Sample, write_shards
 from sevenfold.storage.store import LocalStore
 
 
@@ -25,9 +25,9 @@ def samples(n: int, size: int) -> Iterator[Sample]:
 def peak(folder: str, n: str, size: str) -> None:
     """Write one shard; tells its bytes and the most that Python held meanwhile."""
     store = LocalStore(Path(folder))
-    write_shard(store, samples(1, 1))  # what is imported on the way stays
+    next(write_shards(store, [samples(1, 1)]))  # what is imported on the way stays
     tracemalloc.start()
-    shard = write_shard(store, samples(int(n), int(size)))
+    shard = next(write_shards(store, [samples(int(n), int(size))]))
     assert shard is not None
     print(json.dumps({"bytes": shard.bytes, "peak": tracemalloc.get_traced_memory()[1]}))
 
@@ -37,7 +37,7 @@ def full(folder: str, limit: str) -> None:
     store = LocalStore(Path(folder))
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     try:
-        write_shard(store, samples(200, 100_000))
+        next(write_shards(store, [samples(200, 100_000)]))
     except OSError as e:
         print(json.dumps({"errno": e.errno, "text": str(e)}))
 
