@@ -260,7 +260,7 @@ def _refuse_strangers(store: Store, dataset: str, manifest: Manifest, edits: Seq
             expected=f"ids among the {manifest.stored} stored samples of {dataset}",
             do="drop these rows, or commit the batch that holds them first",
         )
-    if any("holds" in b for b in manifest.batches):
+    if manifest.baked:
         lost = without_bytes(read_index(store, manifest, ["id", "shard", "exclude"]), edits)
         if len(lost):
             raise SevenfoldError(

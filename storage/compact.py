@@ -54,16 +54,12 @@ def compact(
     Raises SevenfoldError for a branch without a version, a shard that is missing, or bytes that are not their id's.
     """
     for attempt in range(TRIES):
-        number = versions.head(store, dataset, branch)
-        if number is None:
-            there = ", ".join(versions.read_refs(store, dataset, "branches")) or "none"
-            raise SevenfoldError(f"{dataset} has no branch {branch!r}", where=store.url, expected=f"one of: {there}")
-        head = versions.read_version(store, dataset, number)
+        head = versions.tip(store, dataset, branch)
         before = versions.read_manifest(store, head.content_id)
         after = redactions.steadily(store, partial(_compacted, store, before, shard_bytes, progress or silent))
         if after is None or after.content_id == head.content_id:
             return head, False
-        wanted = Version(dataset, 1, after.content_id, (number,), message, dict(provenance))
+        wanted = Version(dataset, 1, after.content_id, (head.number,), message, dict(provenance))
         published = publish(store, wanted, branch, after)
         if published is not None:
             return published

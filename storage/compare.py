@@ -13,7 +13,7 @@ from sevenfold.storage import redactions
 from sevenfold.storage.diff import diff
 from sevenfold.storage.index import BAKED, INDEX
 from sevenfold.storage.keys import index_key, overlay_key
-from sevenfold.storage.lens import UNASKED, Lens, is_baked, quoted, version_sql
+from sevenfold.storage.lens import UNASKED, Lens, quoted, version_sql
 from sevenfold.storage.query import connected
 from sevenfold.storage.records import Manifest
 from sevenfold.storage.store import Store
@@ -44,7 +44,7 @@ def _diff(store: Store, before: Manifest, after: Manifest, redacted: redactions.
             edited = f"SELECT id FROM read_parquet({lens.files([overlay_key(d) for d in edits])})"
             # the other columns do not matter here, and reading them for every row would take most of the time
             chosen, by_name = ["id", "label", "split", "shard"], ", union_by_name = true" if redacted else ""
-            if is_baked(replace(before, batches=tuple(b for b in before.batches if b["index"] in shared))):
+            if replace(before, batches=tuple(b for b in before.batches if b["index"] in shared)).baked:
                 chosen, by_name = [*chosen, *BAKED.names], ", union_by_name = true"
             others = ", ".join(f"NULL AS {quoted(f.name)}" for f in (*INDEX, *BAKED) if f.name not in chosen)
             rows = f"read_parquet({lens.files(keys)}{by_name})"

@@ -120,7 +120,7 @@ def version_sql(lens: Lens, manifest: Manifest, *, stored: str | None = None) ->
     if not indexes:
         return empty(SAMPLES)
     columns = ", ".join(f"r.{quoted(f.name)}" for f in INDEX if f.name not in ("components", "label", "split"))
-    baked = is_baked(manifest)
+    baked = manifest.baked
     uneven = baked or bool(lens.redacted)  # then there are further columns, and rows without bytes
     rows = stored or f"read_parquet({lens.files(indexes)}{', union_by_name = true' if uneven else ''})"
     stored_as = ", r.exclude" if baked else ""
@@ -141,11 +141,6 @@ def version_sql(lens: Lens, manifest: Manifest, *, stored: str | None = None) ->
         f"LEFT JOIN (SELECT id, {last} FROM {layers} GROUP BY id) o ON o.id = r.id "
         f"WHERE NOT coalesce(o.exclude{stored_as}, false){there}"
     )
-
-
-def is_baked(manifest: Manifest) -> bool:
-    """Whether a compaction wrote some of the version's indexes, which then have the columns of index.BAKED."""
-    return any("holds" in b for b in manifest.batches)
 
 
 def samples_sql(lens: Lens) -> str:

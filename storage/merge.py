@@ -16,7 +16,7 @@ from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.commit import TRIES, publish
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import commits_key
-from sevenfold.storage.records import Manifest, Version
+from sevenfold.storage.records import Manifest, Version, held
 from sevenfold.storage.rows import NOTHING, edits_since, read_index, without_bytes
 from sevenfold.storage.store import Store
 
@@ -73,11 +73,8 @@ def merge(
     other = versions.resolve(store, dataset, theirs)
     line = {v.number for v in versions.ancestors(store, other)}
     for attempt in range(TRIES):
-        number = versions.head(store, dataset, into)
-        if number is None:
-            there = ", ".join(versions.read_refs(store, dataset, "branches"))
-            raise SevenfoldError(f"{dataset} has no branch {into!r}", where=store.url, expected=f"one of: {there}")
-        ours = versions.read_version(store, dataset, number)
+        ours = versions.tip(store, dataset, into)
+        number = ours.number
         if other.number in (behind := [v.number for v in versions.ancestors(store, ours)]):
             return ours, False
         if number in line:
@@ -151,11 +148,7 @@ def _classes(ours: Manifest, theirs: Manifest, where: str) -> tuple[str, ...]:
 def _brought(base: Manifest, tip: Manifest) -> tuple[dict[str, Any], ...]:
     """The entries of `tip` that hold a batch which `base` lacks."""
     old = set(base.batch_ids)
-    return tuple(e for e in tip.batches if not old.issuperset(_held(e)))
-
-
-def _held(entry: Mapping[str, Any]) -> list[str]:
-    return list(entry.get("holds", [entry["batch"]]))
+    return tuple(e for e in tip.batches if not old.issuperset(held(e)))
 
 
 def _additions(store: Store, mine: _Side, other: _Side, where: str) -> list[dict[str, Any]]:
@@ -163,17 +156,17 @@ def _additions(store: Store, mine: _Side, other: _Side, where: str) -> list[dict
     ours = set(mine.manifest.batch_ids)
     added = []
     for entry in other.added:
-        held = _held(entry)
-        if not ours & set(held):
+        ids = held(entry)
+        if not ours & set(ids):
             added.append(entry)
         elif entry not in mine.manifest.batches:
-            names = ", ".join(sorted(ours & set(held)))
+            names = ", ".join(sorted(ours & set(ids)))
             raise MergeConflict(
                 f"both sides hold {names}, in different shards",
                 _packed_rows(store, entry, mine.manifest),
                 where=where,
                 do="merge the version from before the compaction"
-                if len(held) > 1 or any(len(_held(e)) > 1 for e in mine.added)
+                if len(ids) > 1 or any(len(held(e)) > 1 for e in mine.added)
                 else "roll one branch back to before it took the batch in, and merge before it does so again",
             )
     return added

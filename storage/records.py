@@ -6,7 +6,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, TypeVar, cast
@@ -151,6 +151,11 @@ class Batch:
         return batch
 
 
+def held(entry: Mapping[str, Any]) -> Sequence[str]:
+    """The batches that a manifest's entry is made of: its own, or those that compaction put together."""
+    return entry.get("holds", [entry["batch"]])
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What a version is made of; its canonical JSON's digest is the content id.
@@ -182,7 +187,12 @@ class Manifest:
     @property
     def batch_ids(self) -> tuple[str, ...]:
         """Every batch whose samples are in the version; a compacted entry `holds` several."""
-        return tuple(x for b in self.batches for x in b.get("holds", [b["batch"]]))
+        return tuple(x for b in self.batches for x in held(b))
+
+    @property
+    def baked(self) -> bool:
+        """Whether a compaction wrote some of the version's indexes, which then have the columns of index.BAKED."""
+        return any("holds" in b for b in self.batches)
 
     @property
     def stored(self) -> int:

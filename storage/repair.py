@@ -254,9 +254,7 @@ def _without(
     """The new version of a branch; None when it shows none of these samples."""
     why = {"reviewer": "sevenfold verify", "reason": "lost: its bytes are damaged and cannot be had"}
     for _ in range(committing.TRIES):
-        number = versions.head(store, dataset, branch)
-        assert number is not None
-        head = versions.read_version(store, dataset, number)
+        head = versions.tip(store, dataset, branch)
         manifest = versions.read_manifest(store, head.content_id)
         shown = samples(store, manifest)["id"]
         rows = [{"id": i, "exclude": True, **why} for i in shown.filter(pc.is_in(shown, pa.array(ids))).to_pylist()]
@@ -266,7 +264,7 @@ def _without(
         manifest = replace(manifest, overlays=(*manifest.overlays, overlay))
         message = f"without {len(rows)} lost samples"
         provenance = {"by": "sevenfold verify --repair --exclude", "time": clock()}
-        wanted = Version(dataset, 1, manifest.content_id, (number,), message, provenance)
+        wanted = Version(dataset, 1, manifest.content_id, (head.number,), message, provenance)
         published = committing.publish(store, wanted, branch, manifest)
         if published is not None:
             return published[0]

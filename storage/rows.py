@@ -12,7 +12,7 @@ from sevenfold.storage import overlays, redactions
 from sevenfold.storage.index import BAKED, INDEX, SAMPLES, SLOT, conform
 from sevenfold.storage.keys import index_key
 from sevenfold.storage.pack import Known
-from sevenfold.storage.records import Manifest
+from sevenfold.storage.records import Manifest, held
 from sevenfold.storage.store import Store
 
 
@@ -99,7 +99,7 @@ def edits_since(store: Store, base: Manifest, tip: Manifest) -> list[pa.Table]:
     Its own overlays where they say it; after a compaction or a merge, what differs between the two.
     """
     old = set(base.batch_ids)
-    new = (e for e in tip.batches if old.isdisjoint(e.get("holds", [e["batch"]])))
+    new = (e for e in tip.batches if old.isdisjoint(held(e)))
     kept = all(e in tip.batches for e in base.batches)
     n = len(base.overlays)
     redacted = redactions.current(store)  # asked once: in a bucket it is a request

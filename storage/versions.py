@@ -102,6 +102,15 @@ def head(store: Store, dataset: str, branch: str) -> int | None:
     return _ref(store, dataset, "branches", branch)
 
 
+def tip(store: Store, dataset: str, branch: str) -> Version:
+    """The version a branch points at; raises SevenfoldError naming the branches there are."""
+    number = head(store, dataset, branch)
+    if number is None:
+        there = ", ".join(read_refs(store, dataset, "branches")) or "none"
+        raise SevenfoldError(f"{dataset} has no branch {branch!r}", where=store.url, expected=f"one of: {there}")
+    return read_version(store, dataset, number)
+
+
 def ancestors(store: Store, version: Version) -> Iterator[Version]:
     """The version and everything it was built on, newest number first."""
     waiting, seen = {version.number: version}, set()

@@ -12,6 +12,8 @@ from sevenfold.pipelines.cli.console import finite, print_table, say
 from sevenfold.storage.errors import SevenfoldError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sevenfold.storage.query import Answer
 
 MOST_TEXT = 72
@@ -58,6 +60,14 @@ def print_json_rows(answer: Answer) -> None:
             print(f"{before}\n{line}", end="")
             before = ","
     print("\n]" if before == "," else "[]")
+
+
+def write_rows(table: pa.Table, path: Path) -> None:
+    """A table as a Parquet file of the user's; folders on the way are made."""
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
 
 
 def write_parquet(answer: Answer, path: Path, lake: Path) -> int:

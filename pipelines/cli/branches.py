@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sevenfold.pipelines.cli.answers import write_rows
 from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
 from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.session import Session, session
@@ -88,10 +89,7 @@ def _show_conflicts(conflict: MergeConflict, rows: Path | None, json: bool) -> N
     """The conflicting samples as a file and on stdout; the error itself goes to stderr."""
     table = conflict.conflicts
     if rows is not None:
-        import pyarrow.parquet as pq
-
-        rows.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, rows)
+        write_rows(table, rows)
     if json:
         print_json({"error": conflict.found, "conflicts": table.to_pylist()})
     elif rows is not None:

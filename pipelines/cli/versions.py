@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sevenfold.pipelines.cli.answers import write_rows
 from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
 from sevenfold.pipelines.cli.data import Json, counted
 from sevenfold.pipelines.cli.session import Session, session
@@ -125,10 +126,7 @@ def diff(
         return
     found = at.lake.diff(at.dataset, before, after)
     if rows is not None:
-        import pyarrow.parquet as pq
-
-        rows.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(found["rows"], rows)
+        write_rows(found["rows"], rows)
     if json:
         print_json({"before": names[0], "after": names[1], **found["counts"]})
         return
