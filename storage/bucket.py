@@ -43,7 +43,8 @@ class BucketStore(Store):
     """`s3://bucket/prefix`. Credentials, region and endpoint come from the AWS_... environment.
 
     Copies of what is read lie under SEVENFOLD_CACHE (default: ~/.cache/sevenfold), at most SEVENFOLD_CACHE_LIMIT (see
-    storage.room). For `timeout` and errors see storage.objects; a lock that is older than `lock_seconds` by the server's clock is taken over.
+    storage.room). For `timeout` and errors see storage.objects; a lock that is older than `lock_seconds` by the
+    server's clock is taken over.
     """
 
     def __init__(self, url: str, *, lock_seconds: float = LOCK_SECONDS, timeout: float = TIMEOUT) -> None:

@@ -82,7 +82,8 @@ class Room:
     def make(self, need: int, coming: int | None = None) -> None:
         """Have room for `need` bytes, evicting what may go; the file `coming` (a descriptor) then takes them up.
 
-        Waits for shards that were used a moment ago, and for what others fetch. Raises CacheFull when the rest is held or the disk is full.
+        Waits for shards that were used a moment ago, and for what others fetch. Raises CacheFull when the rest is held
+        or the disk is full.
         """
         until = time.monotonic() + self._recent + 1.0
         while True:

@@ -64,7 +64,9 @@ class Prefetcher:
         self._threads: list[threading.Thread] = []
         if self._limit is not None:
             self._check(self._limit)
-            self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(threads)]
+            self._threads = [
+                threading.Thread(target=self._work, name=f"prefetch-{i}", daemon=True) for i in range(threads)
+            ]
         for thread in self._threads:
             thread.start()
 
@@ -120,7 +122,7 @@ class Prefetcher:
         """Want the window at the cursor, and after it as many as have room beside it."""
         self._count_waiting()
         windows = list(islice(self._to_come(epoch, consumed), 1 + max(1, self._ahead)))
-        self._now = windows[0][2] if windows else []
+        self._now = list(dict.fromkeys(windows[0][2])) if windows else []
         self._at, self._until = (epoch, consumed), (epoch + 1, 0)
         if len(windows) > 1:
             self._until = windows[1][:2]
@@ -138,11 +140,10 @@ class Prefetcher:
 
     def _to_come(self, epoch: int, consumed: int) -> Iterator[tuple[int, int, list[int]]]:
         """(epoch, first slot, shards) of the windows from the cursor to the end of the next epoch."""
-        for first, numbers in self._windows(epoch, consumed):
-            yield epoch, first, list(numbers)
-        if self._epochs is None or epoch + 1 < self._epochs:
-            for first, numbers in self._windows(epoch + 1, 0):
-                yield epoch + 1, first, list(numbers)
+        for of, start in ((epoch, consumed), (epoch + 1, 0)):
+            if self._epochs is None or of < self._epochs:
+                for first, numbers in self._windows(of, start):
+                    yield of, first, list(numbers)
 
     def _check(self, limit: int) -> None:
         """Raise when a window is larger than the limit; the windows are looked at only where one might be."""
