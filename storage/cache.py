@@ -161,8 +161,7 @@ class FileCache:
                 path.unlink(missing_ok=True)
             held.release()
             return None
-        with suppress(PermissionError):  # a colleague's copy is read all the same
-            os.utime(fd)
+        _touch(fd)
         return held
 
     def forget(self, path: Path) -> None:
@@ -238,6 +237,12 @@ class FileCache:
                 if e.errno != errno.ESTALE:
                     raise
                 return None
+
+
+def _touch(fd: int) -> None:
+    """Note that a copy is used, in its time of access: DuckDB takes another time of change for another file."""
+    with suppress(PermissionError):  # a colleague's copy is read all the same
+        os.utime(fd, ns=(time.time_ns(), os.fstat(fd).st_mtime_ns))
 
 
 def _pause(failed: int) -> float:

@@ -31,6 +31,10 @@ RECENT = 5.0
 GRACE = 600.0
 """Seconds: the same of all other files. Queries open them by path, again and again, as long as they run."""
 
+SPARE = 0.01
+"""Share of the limit that is freed beyond what is needed, of shards that nobody used within the grace: looking through
+a large cache takes time, and so happens once in many fetches."""
+
 COMING = ".coming"
 """How the name of a copy ends that is being fetched."""
 
@@ -107,22 +111,17 @@ class Room:
             time.sleep(min(0.05, self._recent / 4))
 
     def copies(self, below: Path | None = None) -> list[Copy]:
-        """Every copy in the cache (or below one lake's folder), finished or coming, the least recently used first.
-
-        What came when its process died is removed, since its lock is free.
-        """
+        """Every copy in the cache (or below one lake's folder), whole or coming, the least recently used first."""
         found: list[Copy] = []
         for lake in [below] if below else [p for p in self.folder.glob("*") if _LAKE.fullmatch(p.name)]:
             shards = str(lake / "shards") + os.sep
             for place, _, names in os.walk(lake):
                 for name in names:
                     path = Path(place, name)
-                    if name.endswith(COMING) and remove(path):
-                        continue
                     with suppress(FileNotFoundError):
                         status = path.stat(follow_symlinks=False)
                         shard = str(path).startswith(shards) and not name.startswith(".")
-                        found.append(Copy(path, status.st_size, status.st_mtime, shard))
+                        found.append(Copy(path, status.st_size, max(status.st_atime, status.st_mtime), shard))
         return sorted(found, key=lambda c: (c.used, c.path))
 
     def _evict(self, need: int) -> tuple[int, int, int, int]:
@@ -134,12 +133,16 @@ class Room:
         copies = self.copies()
         used = sum(c.bytes for c in copies)
         most = self._most(used)
-        for copy in sorted(copies, key=lambda c: not c.shard):  # stable: shards first, by their last use
-            if used + need <= most or need > most:
+        for copy in sorted(copies, key=_turn):  # stable: by last use
+            left, age = most - used - need, now - copy.used
+            if need > most or (left >= 0 and not (copy.shard and age > self._grace and left < most * SPARE)):
                 break
             if copy.path.name.endswith(COMING):
-                arriving += copy.bytes
-            elif now - copy.used < (self._recent if copy.shard else self._grace) and not is_held(copy.path):
+                if remove(copy.path):  # whoever fetched it died
+                    used -= copy.bytes
+                else:
+                    arriving += copy.bytes
+            elif age < (self._recent if copy.shard else self._grace) and not is_held(copy.path):
                 young += copy.bytes * copy.shard
             elif remove(copy.path):
                 used -= copy.bytes
@@ -189,6 +192,11 @@ class _Account:
         os.pwrite(self._fd, b"%020d\n" % value, 0)
 
 
+def _turn(copy: Copy) -> int:
+    """What goes first: what never arrived, shards, then the small files that queries need."""
+    return 0 if copy.path.name.endswith(COMING) else 1 if copy.shard else 2
+
+
 def is_there(path: Path, fd: int) -> bool:
     """Whether `path` is still the file that `fd` has open."""
     try:
@@ -215,10 +223,12 @@ def _nothing() -> None:
 
 def _alone(path: Path, act: Callable[[], None]) -> bool | None:
     """Do something to a copy that nobody holds: False when it is held, None when it is not there."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:  # to be written, which NFS wants for such a lock
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
+    except PermissionError:  # a colleague's
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not is_there(path, fd):

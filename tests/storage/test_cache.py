@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sevenfold.storage import Lake, SevenfoldError
@@ -223,6 +223,7 @@ def test_a_flipped_byte_in_a_buckets_copy_is_found_by_the_next_process(bucket: s
 # Room
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 400), min_size=1, max_size=30), limit=st.integers(400, 1200), holds=st.integers(0, 2)
 )
@@ -297,6 +298,25 @@ def test_a_path_that_was_just_given_out_stays_for_a_moment(tmp_path: Path) -> No
     began = time.monotonic()
     here.hold(made[1][0], wanted(made[1][1])).release()
     assert time.monotonic() - began > 0.3 and not path.exists()
+
+
+def test_much_that_is_old_goes_at_once(tmp_path: Path) -> None:
+    """So that a large cache is not looked through for every file."""
+    here, made = cache(tmp_path, 30_000), [content(i, 100) for i in range(301)]
+    for i, (key, data) in enumerate(made[:300]):
+        here.hold(key, wanted(data)).release()
+        os.utime(here.folder / key, (i, i) if i < 200 else None)
+    here.hold(made[300][0], wanted(made[300][1])).release()
+    assert [(here.folder / key).exists() for key, _ in made] == [False] * 4 + [True] * 297
+
+
+def test_a_copy_that_is_used_keeps_its_time_of_change(tmp_path: Path) -> None:
+    """DuckDB keeps a file's footer as long as that is the same."""
+    here, (key, data) = cache(tmp_path), content(1)
+    here.hold(key, wanted(data)).release()
+    os.utime(here.folder / key, (5, 5))
+    with here.hold(key, wanted(data)) as path:
+        assert path.stat().st_mtime == 5 and time.time() - path.stat().st_atime < 60
 
 
 def test_room_waits_for_what_another_fetches(tmp_path: Path) -> None:
