@@ -115,6 +115,19 @@ def test_in_plan_order_and_each_shard_once(tmp_path: Path) -> None:
     assert store.asked == [shard_key(d) for d, _ in shards]
 
 
+def test_what_is_read_now_comes_before_anything_else(tmp_path: Path) -> None:
+    """However many threads there are: the next window must not take its room."""
+    store, shards = far(tmp_path, 10_000, [1000] * 6)
+    store.delay = 0.3
+    with Prefetcher(store, shards, by_two(6), threads=4) as ahead:
+        ahead.advance(0, 0)
+        until(lambda: len(store.asked) >= 2)
+        time.sleep(0.1)
+        assert sorted(store.asked) == sorted(shard_key(d) for d, _ in shards[:2])
+        until(lambda: len(store.asked) == 4)
+        assert ahead.missing == []
+
+
 def test_where_only_one_window_fits_none_is_fetched_in_advance(tmp_path: Path) -> None:
     store, shards = far(tmp_path, 3900, [1000] * 6)
     with Prefetcher(store, shards, by_two(6)) as ahead:
