@@ -119,28 +119,34 @@ class FileCache:
             held = self.taken(path, wanted)
             if held is not None:
                 return held
-            files.make_folder(path.parent)
-            fd = os.open(coming, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            with open(fd, "r+b", buffering=0) as file:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:  # another fetches it: until the copy has its name, or the other died
-                    fcntl.flock(fd, fcntl.LOCK_SH)
-                    fcntl.flock(fd, fcntl.LOCK_UN)
-                    time.sleep(random.uniform(0.0, 0.002))
-                    continue
-                if not is_there(coming, fd):  # it was given its name, or given up, since it was opened
-                    continue
-                try:
-                    if path.exists():  # another fetched it since it was looked for
-                        continue
-                    self._fetch(file, wanted)
-                    coming.replace(path)
-                    with self._guard:
-                        self._known[path] = _state(fd)
-                finally:  # never of another: the name is ours while we have the lock
-                    if is_there(coming, fd):
-                        coming.unlink()
+            with naming_a_full_disk(self.folder):
+                files.make_folder(path.parent)
+                fd = os.open(coming, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+                with open(fd, "r+b", buffering=0) as file:
+                    self._come(file, path, coming, wanted)
+
+    def _come(self, file: BinaryIO, path: Path, coming: Path, wanted: Wanted) -> None:
+        """Fetch a file and give it its name, or wait until another has done so or has failed."""
+        fd = file.fileno()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            time.sleep(random.uniform(0.0, 0.002))  # of those that waited, one must find it free
+            return
+        if not is_there(coming, fd):  # it was given its name, or given up, since it was opened
+            return
+        try:
+            if path.exists():  # another fetched it since it was looked for
+                return
+            self._fetch(file, wanted)
+            coming.replace(path)
+            with self._guard:
+                self._known[path] = _state(fd)
+        finally:
+            if is_there(coming, fd):  # else the name is another's
+                coming.unlink()
 
     def taken(self, path: Path, wanted: Wanted | None = None) -> Held | None:
         """A copy that is there, held; None when it is not, or was damaged and is gone now."""

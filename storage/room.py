@@ -242,15 +242,16 @@ def _alone(path: Path, act: Callable[[], None]) -> bool | None:
 
 
 @contextmanager
-def naming_a_full_disk(folder: Path, need: int) -> Iterator[None]:
+def naming_a_full_disk(folder: Path, need: int | None = None) -> Iterator[None]:
     """Turns the kernel's answer of a full disk, a quota or a limit of file size into an error for users."""
     try:
         yield
     except OSError as e:
         if e.errno not in _FULL:
             raise
+        what = "another file" if need is None else f"a file of {said(need)}"
         raise CacheFull(
-            f"the disk has no room for a file of {said(need)}: {os.strerror(e.errno)}",
+            f"the disk has no room for {what}: {os.strerror(e.errno)}",
             where=str(folder),
             do=f"free some disk, lower {VARIABLE}, or put SEVENFOLD_CACHE on another disk",
         ) from None

@@ -6,11 +6,14 @@ import errno
 import hashlib
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -363,7 +366,7 @@ def test_readers_in_other_processes_read_every_byte_right_under_pressure(
     for key, data in made.items():
         store.create(key, data)
     monkeypatch.setenv(VARIABLE, "300kB")
-    readers = [start("stress", bucket, str(i), "2.5", json.dumps(list(made))) for i in range(3)]
+    readers = [start("stress", bucket, str(i), "2.0", json.dumps(list(made))) for i in range(3)]
     most = 0
     while any(p.poll() is None for p in readers):
         sizes = []
@@ -387,6 +390,46 @@ def test_a_disk_that_is_full_is_said_in_one_line(bucket: str) -> None:
     assert kind == "CacheFull" and "the disk has no room for a file of 200,000 bytes" in text and VARIABLE in text
     assert left_in(store.cache) == []
     assert store.local(key).read_bytes() == data
+
+
+def test_a_disk_that_is_too_small_or_fills_up_meanwhile(tmp_path: Path) -> None:
+    namespace = ["unshare", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("no disk may be mounted here")
+    command = [*namespace, sys.executable, str(SCRIPT), "tiny", str(tmp_path)]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout.splitlines()
+    (large, too_large), (full, filled), left = map(json.loads, lines)
+    assert large == full == "CacheFull" and left == [".account"]
+    assert "no room for a file of 2.1 MB: the limit is 1.0 MB" in too_large and "free some disk" in too_large
+    assert "the disk has no room for a file of 524,288 bytes: No space left" in filled
+
+
+@pytest.mark.slow
+def test_readers_that_are_killed_at_any_instant_leave_nothing_wrong(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BucketStore(bucket)
+    made = dict(content(i, 400_000) for i in range(8))
+    for key, data in made.items():
+        store.create(key, data)
+    monkeypatch.setenv(VARIABLE, "2MB")
+    rng, keys = random.Random(1), json.dumps(list(made))
+    survivor = start("stress", bucket, "0", "4.0", keys)
+    for seed in range(1, 4):
+        victims = [start("stress", bucket, str(10 * seed + i), "30", keys) for i in range(2)]
+        time.sleep(rng.uniform(0.7, 1.2))
+        for p in victims:
+            assert p.poll() is None
+            p.kill()
+            p.communicate()
+    assert json.loads(survivor.communicate(timeout=60)[0])["reads"] > 5
+    again = BucketStore(bucket)
+    again.copies.room._recent = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no copy is damaged
+        for key, data in made.items():
+            assert again.local(key).read_bytes() == data
+    assert sum(p.stat().st_size for p in again.cache.rglob("*") if p.is_file()) <= 2_000_000
 
 
 # The limit
