@@ -114,7 +114,7 @@ class FileCache:
             when what is there is held and leaves no room, or the disk is full.
         """
         path = self.folder / key
-        coming = path.parent / f".{path.name}{COMING}"
+        coming = _coming(path)
         while True:
             held = self.taken(path, wanted)
             if held is not None:
@@ -171,7 +171,13 @@ class FileCache:
         return held
 
     def forget(self, path: Path) -> None:
-        """Remove a copy, held or not: who has it open reads on."""
+        """Remove a copy, held or not: who has it open reads on. One that is being fetched is waited for."""
+        with suppress(FileNotFoundError):
+            fd = os.open(_coming(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH)
+            finally:
+                os.close(fd)
         path.unlink(missing_ok=True)
         with self._guard:
             self._known.pop(path, None)
@@ -243,6 +249,11 @@ class FileCache:
                 if e.errno != errno.ESTALE:
                     raise
                 return None
+
+
+def _coming(path: Path) -> Path:
+    """What a copy is called while it comes."""
+    return path.parent / f".{path.name}{COMING}"
 
 
 def _touch(fd: int) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,6 +61,19 @@ def wanted(data: bytes, *, asked: list[int] | None = None, breaks: int = 0, brin
         return Answer(len(data), "tag", pieces())
 
     return Wanted("s3://b/x", hashlib.sha256(data).hexdigest(), ask)
+
+
+def slowly(data: bytes) -> tuple[threading.Event, threading.Event, Wanted]:
+    """(its fetch has begun, it may end, a file)."""
+    begun, go = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[memoryview]:
+        begun.set()
+        go.wait(10)
+        yield memoryview(data)
+
+    digest = hashlib.sha256(data).hexdigest()
+    return begun, go, Wanted("s3://b/x", digest, lambda offset, tag: Answer(len(data), "", pieces()))
 
 
 def cache(folder: Path, limit: int | None = None, recent: float = 0.0, pauses: list[float] | None = None) -> FileCache:
@@ -325,18 +339,8 @@ def test_a_copy_that_is_used_keeps_its_time_of_change(tmp_path: Path) -> None:
 def test_room_waits_for_what_another_fetches(tmp_path: Path) -> None:
     """What comes cannot be evicted, what has come can."""
     here, (key, data), (other, later) = cache(tmp_path, 1500), content(1), content(2)
-    begun, go = threading.Event(), threading.Event()
-    slow = wanted(data)
-
-    def ask(offset: int, tag: str) -> Answer:
-        def pieces() -> Iterator[memoryview]:
-            begun.set()
-            go.wait(10)
-            yield memoryview(data)
-
-        return Answer(len(data), "", pieces())
-
-    first = threading.Thread(target=lambda: here.hold(key, Wanted("x", slow.digest, ask)).release())
+    begun, go, slow = slowly(data)
+    first = threading.Thread(target=lambda: here.hold(key, slow).release())
     second = threading.Thread(target=lambda: here.hold(other, wanted(later)).release())
     first.start()
     assert begun.wait(10)
@@ -347,6 +351,33 @@ def test_room_waits_for_what_another_fetches(tmp_path: Path) -> None:
     second.join(10)
     first.join(10)
     assert not second.is_alive() and (here.folder / other).exists()
+
+
+def test_what_is_forgotten_while_it_comes_is_gone(tmp_path: Path) -> None:
+    """As a takedown wants it."""
+    here, (key, data) = cache(tmp_path), content(1)
+    begun, go, slow = slowly(data)
+
+    def ask(offset: int, tag: str) -> Answer:
+        if begun.is_set():
+            raise FileNotFoundError(errno.ENOENT, "taken down")
+        return slow.ask(offset, tag)
+
+    def fetch() -> None:
+        with suppress(FileNotFoundError):
+            here.hold(key, Wanted("s3://b/x", slow.digest, ask)).release()
+
+    fetching = threading.Thread(target=fetch)
+    fetching.start()
+    assert begun.wait(10)
+    forgetting = threading.Thread(target=lambda: here.forget(here.folder / key))
+    forgetting.start()
+    forgetting.join(0.2)
+    assert forgetting.is_alive()
+    go.set()
+    forgetting.join(10)
+    fetching.join(10)
+    assert left_in(tmp_path) == []
 
 
 def test_only_the_folders_of_lakes_are_counted_and_evicted(tmp_path: Path) -> None:
