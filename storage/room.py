@@ -71,12 +71,11 @@ class Room:
         self.folder, self.limit = folder, limit
         self._recent, self._grace = recent, grace
 
-    def most(self, used: int | None = None) -> int:
+    def most(self) -> int:
         """Bytes that copies may take now; a limit beyond the disk is the disk."""
         with self._account() as account:
-            used = account.used if used is None else used
-            used = sum(c.bytes for c in self.copies()) if used is None else used
-        return self._most(used)
+            used = account.used
+        return self._most(sum(c.bytes for c in self.copies()) if used is None else used)
 
     def _most(self, used: int) -> int:
         disk = os.statvfs(self.folder)
@@ -89,7 +88,7 @@ class Room:
         Waits for shards that were used a moment ago, and for what others fetch. Raises CacheFull when the rest is held
         or the disk is full.
         """
-        until = time.monotonic() + self._recent + 1.0
+        until, pause = time.monotonic() + self._recent + 1.0, 0.02
         while True:
             with self._account() as account:
                 used = account.used
@@ -108,7 +107,8 @@ class Room:
                 until = time.monotonic() + self._recent + 1.0
             if need > most or not (arriving or young) or time.monotonic() > until:
                 raise self._full(need, used if need <= most else 0, held + arriving, most)
-            time.sleep(min(0.05, self._recent / 4))
+            time.sleep(pause)
+            pause = min(0.5, pause * 1.5)
 
     def copies(self, below: Path | None = None) -> list[Copy]:
         """Every copy in the cache (or below one lake's folder), whole or coming, the least recently used first."""
