@@ -12,18 +12,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from sevenfold.storage import files
+from sevenfold.storage.cache import Answer, FileCache, Held, Wanted
 from sevenfold.storage.canonical import canonical_json, digest_bytes
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.objects import LARGE, Objects
+from sevenfold.storage.room import VARIABLE, Room, limit_from, naming_a_full_disk
 from sevenfold.storage.store import CHANGES, Draft, Entry, Item, Result, Store, inside
 
 _NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/)?([0-9a-f]{64})\.([a-z]+)")
-_PARQUET = b"PAR1"
 
 YOUNG = 900.0
 """Seconds: an object younger than this need not be renewed; well under the least grace period of gc."""
@@ -41,8 +42,9 @@ AT_ONCE = 16
 class BucketStore(Store):
     """`s3://bucket/prefix`. Credentials, region and endpoint come from the AWS_... environment.
 
-    Copies of what is read lie under SEVENFOLD_CACHE (default: ~/.cache/sevenfold). For `timeout` and errors see
-    storage.objects; a lock that is older than `lock_seconds` by the server's clock is taken over.
+    Copies of what is read lie under SEVENFOLD_CACHE (default: ~/.cache/sevenfold), at most SEVENFOLD_CACHE_LIMIT (see
+    storage.room). For `timeout` and errors see storage.objects; a lock that is older than `lock_seconds` by the
+    server's clock is taken over.
     """
 
     def __init__(self, url: str, *, lock_seconds: float = LOCK_SECONDS, timeout: float = TIMEOUT) -> None:
@@ -54,9 +56,15 @@ class BucketStore(Store):
         self._objects = Objects(bucket, self.url, timeout)
         base = Path(os.environ.get("SEVENFOLD_CACHE") or Path.home() / ".cache" / "sevenfold")
         self.cache = base / digest_bytes(self.url.encode())[:16]
+        self.copies = FileCache(self.cache, Room(base, limit_from(os.environ.get(VARIABLE))))
 
     def __reduce__(self) -> tuple[Callable[..., BucketStore], tuple[str, float, float]]:
         return _again, (self.url, self._lock_seconds, self._timeout)
+
+    @property
+    def remote(self) -> bool:
+        """See Store.remote."""
+        return True
 
     @property
     def folder(self) -> Path:
@@ -92,9 +100,8 @@ class BucketStore(Store):
 
         def read(meta: dict[str, Any]) -> bytes | None:
             key = meta["path"].removeprefix(self._prefix)
-            copy = self._state(key, meta)
-            if copy.exists():
-                return copy.read_bytes()
+            with suppress(FileNotFoundError):
+                return self._state(key, meta).read_bytes()
             try:
                 data, tag = self._objects.get(meta["path"])
             except FileNotFoundError:
@@ -156,7 +163,7 @@ class BucketStore(Store):
         if there:
             self._objects.delete(self._prefix + key)
         if _NAMED_BY_CONTENT.fullmatch(key):
-            (self.cache / key).unlink(missing_ok=True)
+            self.copies.forget(self.cache / key)
         return there
 
     def renew(self, key: str) -> bool:
@@ -171,39 +178,49 @@ class BucketStore(Store):
 
     def local(self, key: str) -> Path:
         """See Store.local. A copy named by content is taken without asking the bucket, others by their newest state."""
-        named = _NAMED_BY_CONTENT.fullmatch(inside(key))
-        path = self.cache / key if named else self._state(key, self._objects.head(self._prefix + key))
-        if path.exists():
+        with self.hold(key) as path:
             return path
-        meta, pieces = self._objects.stream(self._prefix + key)
+
+    def hold(self, key: str) -> Held:
+        """See Store.hold."""
+        named = _NAMED_BY_CONTENT.fullmatch(inside(key))
+        name, where = self._prefix + key, f"{self.url}/{key}"
+        if named:
+            digest = named[3] if named[1] in ("shards", "manifests") else None
+
+            def ask(offset: int, tag: str) -> Answer:
+                meta, pieces = self._objects.stream(name, offset, tag)
+                return Answer(meta["size"], meta["e_tag"] or "", pieces)
+
+            return self.copies.hold(key, Wanted(where, digest, ask))
+        path = self._state(key, self._objects.head(name))
+        while True:
+            held = self.copies.taken(path)
+            if held is not None:
+                return held
+            path = self._fetch_state(key, name, where)
+
+    def _fetch_state(self, key: str, name: str, where: str) -> Path:
+        """A copy of a changeable file as it is now, which may differ from what it was when asked for its state."""
+        meta, pieces = self._objects.stream(name)
+        path = self._state(key, meta)
+        self.copies.room.make(meta["size"])
         temporary = files.temporary_beside(path)
-        digest, length, first, last = hashlib.sha256(), 0, b"", b""
-        with files.writing(temporary) as f:
-            for piece in pieces:
-                digest.update(piece)
-                length += len(piece)
-                first, last = (first + bytes(piece[:4]))[:4], (last + bytes(piece[-4:]))[-4:]
-                f.write(piece)
-            whole = length == meta["size"]
-            if named and named[1] in ("shards", "manifests"):
-                whole = digest.hexdigest() == named[3]
-            elif named:  # the name is the digest of the rows; `sevenfold verify` computes it
-                whole = whole and first == last == _PARQUET
-            if not whole:
-                raise OSError(
-                    errno.EIO,
-                    "the bytes that came are not those of its name; run `sevenfold verify`",
-                    f"{self.url}/{key}",
-                )
-        if not named:  # it may have changed since it was asked for its state
-            path = self._state(key, meta)
-            files.make_folder(path.parent)
+        with naming_a_full_disk(self.cache, meta["size"]), files.writing(temporary) as f:
+            length = sum(f.write(piece) for piece in pieces)
+            if length != meta["size"]:
+                raise OSError(errno.EIO, f"{length:,} of {meta['size']:,} bytes came", where)
         files.publish(temporary, path)
         return path
 
+    def room(self) -> int:
+        """See Store.room."""
+        return self.copies.room.most()
+
     def forget(self, key: str) -> None:
         """See Store.forget."""
-        for path in (self.cache / inside(key), *self.cache.glob(f"states/*/{glob.escape(key)}")):
+        self.copies.forget(self.cache / inside(key))
+        for path in self.cache.glob(f"states/*/{glob.escape(key)}"):
             path.unlink(missing_ok=True)
 
     @contextmanager

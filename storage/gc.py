@@ -20,6 +20,7 @@ from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.reach import of_content, reachable
+from sevenfold.storage.room import is_held, remove
 from sevenfold.storage.store import Entry, LocalStore, Store
 
 GRACE = 7 * 86400.0
@@ -185,7 +186,10 @@ def _remove_empty(folder: Path, root: Path) -> None:
 def evict(
     store: Store, most: int, *, delete: bool = False, clock: Callable[[], float] = time.time
 ) -> list[Garbage]:  # fmt: skip
-    """Of a bucket's copies on this machine, the oldest beyond `most` bytes that no lease names; deleted on demand."""
+    """Of a bucket's copies on this machine, the least recently used beyond `most` bytes; deleted on demand.
+
+    Those stay that a lease names, that somebody holds (see Store.hold), and that are being fetched.
+    """
     if not isinstance(store, BucketStore):
         raise SevenfoldError("a lake on a local disk has no cache", where=store.url, expected="s3://bucket/prefix")
     kept: set[str] = set()
@@ -194,16 +198,15 @@ def evict(
         kept.update(lease.keys)
         for content in lease.content_ids:
             kept |= of_content(store, content, redacted)
-    copies = LocalStore(store.cache).entries("", hidden=True)
-    over, now = sum(e.bytes for e in copies) - most, clock()
+    copies = store.copies.room.copies(store.cache)
+    over, now = sum(c.bytes for c in copies) - most, clock()
     found = []
-    for e in sorted(copies, key=lambda e: (e.modified, e.key)):
+    for copy in copies:
         if over <= 0:
             break
-        if e.key in kept:
+        key = copy.path.relative_to(store.cache).as_posix()
+        if key in kept or not (remove(copy.path) if delete else not is_held(copy.path)):
             continue
-        if delete:
-            (store.cache / e.key).unlink(missing_ok=True)
-        over -= e.bytes
-        found.append(Garbage(e.key, e.bytes, now - e.modified, "the cache is full", deleted=delete))
+        over -= copy.bytes
+        found.append(Garbage(key, copy.bytes, now - copy.used, "the cache is full", deleted=delete))
     return found

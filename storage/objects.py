@@ -92,10 +92,16 @@ class Objects:
             found = self._obstore.get(self._many, name)
             return bytes(found.bytes()), found.meta["e_tag"] or ""
 
-    def stream(self, name: str) -> tuple[dict[str, Any], Iterator[memoryview]]:
-        """The object's metadata (size, e_tag) and its bytes piece by piece."""
+    def stream(self, name: str, offset: int = 0, tag: str = "") -> tuple[dict[str, Any], Iterator[memoryview]]:
+        """The object's metadata (size, e_tag) and its bytes from `offset` on, piece by piece.
+
+        With a tag, only while that is its ETag: an OSError (ESTALE) says that it is another's.
+        """
+        options: dict[str, Any] = {"if_match": tag} if tag else {}
+        if offset:
+            options["range"] = {"offset": offset}
         with self._asking(name):
-            found = self._obstore.get(self._many, name)
+            found = self._obstore.get(self._many, name, options=options or None)
 
         def pieces() -> Iterator[memoryview]:
             with self._asking(name):
@@ -213,6 +219,8 @@ class Objects:
             )
         if isinstance(error, self._errors.PermissionDeniedError | self._errors.UnauthenticatedError):
             return PermissionError(errno.EACCES, f"access denied: {said(text)}", where)
+        if isinstance(error, self._errors.PreconditionError):
+            return OSError(errno.ESTALE, "it changed while it was read", where)
         if isinstance(error, self._errors.NotSupportedError) or "501 Not Implemented" in text:
             return OSError(errno.ENOTSUP, f"the store does not know this request: {said(text)}", where)
         return OSError(errno.EIO, f"the store does not answer as it should: {said(text)}", where)

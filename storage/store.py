@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TypeVar
 
 from sevenfold.storage import files
+from sevenfold.storage.cache import Held
 from sevenfold.storage.errors import SevenfoldError
 
 Item = TypeVar("Item")
@@ -51,6 +52,15 @@ class Store(ABC):
     @abstractmethod
     def folder(self) -> Path:
         """The folder on this machine below which every path lies that `local` gives."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether `local` gives copies, which have to be fetched and may be evicted, and not the files themselves."""
+        return False
+
+    def room(self) -> int | None:
+        """Bytes that this machine's copies may take together; None where there are none."""
+        return None
 
     @abstractmethod
     def read(self, key: str) -> bytes:
@@ -97,7 +107,15 @@ class Store(ABC):
         """A path on this machine to read the file from: itself, or a copy kept by name and state.
 
         Raises FileNotFoundError. Content-addressed files are checked against their digest when they are fetched.
+        A copy may be evicted later, so open it at once (what is open stays readable), or ask again, or `hold` it.
         """
+
+    def hold(self, key: str) -> Held:
+        """What `local` gives, kept from eviction until it is released: a context manager of the path.
+
+        Any number of readers may hold one file. A process that dies releases all it held.
+        """
+        return Held(self.local(key))
 
     def forget(self, key: str) -> None:  # noqa: B027 - a disk keeps no copies: its files are the files themselves
         """Remove this machine's copies of a file, if it keeps any."""
