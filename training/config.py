@@ -181,7 +181,8 @@ def parse(values: Mapping[str, Any], where: str = "training config") -> TrainCon
     try:
         return TrainConfig.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors()[0]
+        errors = error.errors()
+        first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])  # it may explain the others
         path = [str(p) for p in first["loc"]]
         key = ".".join(path)
         if first["type"] == "extra_forbidden":

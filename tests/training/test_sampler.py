@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
 from sevenfold.training.plan import PAD, EpochPlan, Layout, layout
 from sevenfold.training.sampler import PlannedBatchSampler
 
+worlds = st.tuples(st.integers(1, 2), st.integers(1, 7))
 tails = st.sampled_from(["drop", "pad", "wrap"])
 
 
@@ -207,6 +208,35 @@ def test_stateful_dataloader_counts_what_it_handed_out_not_what_it_fetched(worke
         other.load_state_dict(state)
         rest = [batch for _ in range(2) for batch in other]
         assert rest == expected[stop : stop + len(rest)] and len(rest) >= 6
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(2, 9), st.lists(worlds, min_size=2, max_size=3))
+def test_real_workers_see_the_same_sequence_through_interruptions(
+    sizes: list[int], batch: int, legs: list[tuple[int, int]]
+) -> None:
+    """Each leg is a number of ranks, each with a DataLoader of two workers, stopped in the middle of its prefetch."""
+    plan, laid = setting(sizes)
+    state, found = None, []
+    for world, count in legs:
+        ranks = [PlannedBatchSampler(plan, laid, batch, r, world) for r in range(world)]
+        for sampler in ranks:
+            if state is not None:
+                sampler.load_state(state)
+        loaders = [DataLoader(Rows(plan.samples), batch_sampler=s, num_workers=2, collate_fn=as_it_is) for s in ranks]
+        used = 0
+        while used < count:
+            for parts in zip(*loaders, strict=True):
+                found += [r for part in parts for r in part if r != PAD]
+                for sampler in ranks:
+                    sampler.advance()
+                used += 1
+                if used == count:
+                    break
+        state = ranks[0].state()
+    expected = [r for e in range(40) for r in plan.order(laid, e).take(0, plan.samples)[0].tolist()]
+    assert found == expected[: len(found)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
