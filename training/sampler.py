@@ -169,6 +169,11 @@ class Blocks(Iterator[list[int]]):
     that was handed to the loop last, so that what workers fetched ahead is never counted.
     """
 
+    _epoch: int
+    _consumed: int
+    _left: int
+    _order: Order | Draws
+
     def __init__(self, sampler: PlannedBatchSampler) -> None:
         self._sampler = sampler
         self._begin(sampler.epoch, sampler.consumed)
@@ -179,6 +184,8 @@ class Blocks(Iterator[list[int]]):
             raise StopIteration
         rows, _ = self._sampler.block(self._order, self._consumed)
         self._left -= 1
+        if not self._left:  # now, since some consumers count to len() and never ask for one more
+            self._sampler.ended(self._epoch)
         self._consumed = min(self._consumed + self._sampler.batch_size, self._sampler._end)
         return rows.tolist()
 

@@ -48,7 +48,7 @@ def plan(
     for note in found["notes"]:
         say(f"note: {note}", "yellow")
     say(f"recommended: window {found['recommended']} ({found['why']})", "bold")
-    if found["recommended"] != config.window:
+    if min(found["recommended"], found["shards"]) != min(config.window, found["shards"]):
         say(f"in use is {config.window}: set window = {found['recommended']} under [train] in sevenfold.toml")
 
 

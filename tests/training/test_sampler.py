@@ -249,3 +249,29 @@ def test_a_state_saved_after_the_loop_begins_the_next_epoch(workers: int, statef
     list(loader)
     other.load_state_dict(loader.state_dict())
     assert [r for b in other for r in b] == plan.order(laid, 1).take(0, 20)[0].tolist()
+
+
+@pytest.mark.slow
+def test_lightning_trains_on_the_planned_order() -> None:
+    """Lightning's Trainer takes the batch sampler as it is, epoch after epoch."""
+    lightning = pytest.importorskip("lightning")
+    torch = pytest.importorskip("torch")
+    plan, laid = setting([7, 5, 8])
+    seen: list[int] = []
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch: list[int], _: int) -> Any:
+            seen.extend(batch)
+            return self.layer(torch.ones(1, 1)).sum()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    loader = DataLoader(Rows(20), batch_sampler=PlannedBatchSampler(plan, laid, 4), collate_fn=as_it_is)
+    quiet = dict.fromkeys(["logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"], False)
+    lightning.Trainer(max_epochs=3, accelerator="cpu", devices=1, **quiet).fit(Module(), loader)
+    assert seen == [r for e in range(3) for r in plan.order(laid, e).take(0, 20)[0].tolist()]
