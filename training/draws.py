@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sevenfold.storage.canonical import digest_json
+from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.draw import mix, unit
 from sevenfold.training.order import Layout, key
@@ -121,4 +121,4 @@ class Draws:
 
 def digest_of(weights: np.ndarray) -> str:
     """sha256 in hex over float64 weights, in order."""
-    return digest_json([float(w).hex() for w in weights])
+    return digest_bytes(np.ascontiguousarray(weights, "<f8").tobytes())

@@ -53,6 +53,8 @@ class Order:
     """
 
     def __init__(self, layout: Layout, counts: Sequence[int], seed: int, window: int, epoch: int) -> None:
+        if len(counts) > 1 and max(counts) > MOST:
+            raise SevenfoldError(f"a source has {max(counts)} slots", where="epoch plan", expected=f"up to {MOST}")
         for i, n in enumerate(counts):
             if n and not layout.sources[i][1]:
                 raise SevenfoldError(f"source {i} has {n} slots and no sample", where="epoch plan")

@@ -177,6 +177,10 @@ def _show_run(run: Mapping[str, Any]) -> None:
     print_table(names, rows, right=names)
     told = [f"{split} {_percent(s['accuracy'])} of {s['n']:,}" for split, s in run["splits"].items() if s["n"]]
     say(f"  accuracy: {', '.join(told) or 'no held-out sample has a label'}")
+    for source in run.get("mix", ()):
+        say(f"  mixed: {source['name']}, {source['samples']:,} samples in {source['slots']:,} slots of an epoch")
+        if source["left_out"]:
+            say(f"  {source['left_out']:,} of them were left out, since the version evaluates models on them", "yellow")
     if run["failed"]:
         say(f"  {len(run['failed'])} samples did not decode and were left out", "yellow")
 
@@ -202,7 +206,7 @@ def _run(run: Mapping[str, Any]) -> dict[str, Any]:
         "samples_per_second",
         "idle_share",
     )
-    return {key: run[key] for key in keys}
+    return {key: run[key] for key in (*keys, *(("mix",) if "mix" in run else ()))}
 
 
 def _model(at: Session, model: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.place import Place
 from sevenfold.training.replay import replay_selection
 from sevenfold.training.run import run_id
+from sevenfold.training.score import score
 from sevenfold.training.selection import fold_of
 from sevenfold.training.task import Task, content_ids, resolve
 from sevenfold.training.trainer import train
@@ -163,6 +164,16 @@ def test_a_run_on_a_mix_evaluates_and_predicts_the_base_alone_and_says_what_it_l
     assert run["splits"]["test"]["n"] == 24
     trained = pq.read_table(lake.root / "runs" / run["run_id"] / "trained.parquet")["id"].to_pylist()
     assert len(trained) == 110, "20 of them from the other dataset"
+
+
+def test_out_of_fold_scores_of_a_mix_are_of_samples_that_no_fold_model_saw(lake: Lake, tmp_path: Path) -> None:
+    mix = [{"dataset": "more", "ids": without_zebras(lake, tmp_path), "ratio": 0.5}]
+    result = score(str(lake.root), config(mix=mix, folds=2, epochs=1), Place())
+    table = lake.predictions(result["run_id"])
+    assert table["id"].to_pylist() == lake.samples("toy")["id"].to_pylist()
+    for fold, run in enumerate(result["fold_runs"]):
+        seen = pq.read_table(lake.root / "runs" / run / "trained.parquet")["id"].to_pylist()
+        assert seen and fold not in fold_of(seen, 2).tolist(), "samples of the other dataset fall into folds too"
 
 
 def test_draws_by_weight_train_without_an_epoch(lake: Lake) -> None:
