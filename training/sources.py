@@ -45,7 +45,7 @@ def blend(
     total = base.num_rows
     for source, table in zip(config.mix, tables, strict=True):
         chosen, how, dropped = choose(table, source.ids, source.splits, without=held_ids)
-        _check_classes(table["label"].take(pa.array(chosen)), classes, source, config)
+        _check_classes(table.take(pa.array(chosen)), classes, source, config)
         if table is base:
             at = chosen
         else:
@@ -87,7 +87,8 @@ def name_of(source: MixSource) -> str:
     return f"{what} of {str(source.content_id)[:12]}"
 
 
-def _check_classes(labels: pa.ChunkedArray, classes: Sequence[str], source: MixSource, config: TrainConfig) -> None:
+def _check_classes(rows: pa.Table, classes: Sequence[str], source: MixSource, config: TrainConfig) -> None:
+    labels = rows["label"].filter(pc.is_valid(rows["offset"]))  # what was taken down keeps its row, not its label
     known = pc.is_in(labels, value_set=pa.array(list(classes), pa.string()))
     unknown = pc.value_counts(labels.filter(pc.invert(known)))
     if len(unknown):

@@ -30,9 +30,9 @@ def sampler(mix):
     return PlannedBatchSampler(plan, layout, 256)
 
 found = {}
+before = peak()
 for mix in (False, True):
     one = sampler(mix)
-    before = peak()
     times = []
     for share in (0.0, 0.5, 0.9, 0.999999):
         one.epoch, one.consumed = 3, int(one.plan.samples * share)
@@ -57,7 +57,7 @@ def test_memory_is_a_windows_and_seek_is_immediate() -> None:
     found = json.loads(out.stdout)
     print(found)
     for case in found.values():
-        assert case["bytes"] < 64 << 20, "10^9 positions as int64 would be 8 GB"
+        assert case["bytes"] < 64 << 20, "layout and order; 10^9 positions as int64 would be 8 GB"
         first, *further = case["first block seconds"]
         assert max(case["first block seconds"]) < 1.0
         assert min(further) < 10 * first + 0.05, "the end of an epoch is found as fast as its start"

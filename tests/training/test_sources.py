@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage import Lake, SevenfoldError, takedown
+from sevenfold.storage.index import OVERLAY
 from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.place import Place
 from sevenfold.training.replay import replay_selection
@@ -174,6 +176,51 @@ def test_out_of_fold_scores_of_a_mix_are_of_samples_that_no_fold_model_saw(lake:
     for fold, run in enumerate(result["fold_runs"]):
         seen = pq.read_table(lake.root / "runs" / run / "trained.parquet")["id"].to_pylist()
         assert seen and fold not in fold_of(seen, 2).tolist(), "samples of the other dataset fall into folds too"
+
+
+def test_edits_of_a_version_apply_before_its_order_is_planned(lake: Lake) -> None:
+    before = task_of(lake)
+    ids = epoch_ids(before, 0)
+    edits = [
+        {"id": ids[0], "exclude": True}, {"id": ids[1], "split": "val"}, {"id": ids[2], "weight": 0.0},
+        {"id": ids[3], "weight": 5.0}, {"id": ids[4], "label": "class2"},
+    ]  # fmt: skip
+    lake.commit("toy", message="edits", overlays=[pa.Table.from_pylist(edits, schema=OVERLAY)])
+    after = task_of(lake)
+    assert sorted(epoch_ids(after, 0)) == sorted(ids[3:])
+    assert after.plan(0).digest != before.plan(0).digest
+    rows = pc.index_in(pa.array(ids[3:5]), value_set=after.samples["id"].combine_chunks()).to_pylist()
+    batch = after.dataset.__getitems__(rows)
+    assert batch["weight"].tolist()[0] == 5.0 and after.classes[int(batch["label"][1])] == "class2"
+    drawn = task_of(lake, sampling="with_replacement", steps=1000, epochs=None)
+    sampler = drawn.sampler(0)
+    positions, _ = sampler.order(0).take(0, 32000)
+    counts = np.bincount(drawn.layout.rows_of(positions), minlength=drawn.samples.num_rows)
+    assert counts[rows[0]] == pytest.approx(5 * 32000 / 91, rel=0.1), "a weight of 5 among 86 of 1"
+    state = before.sampler(0).state()
+    with pytest.raises(SevenfoldError, match=r"content_ids was(.|\n)*selection was"):
+        after.sampler(0).load_state(state)
+
+
+def test_a_takedown_of_what_is_mixed_in_leaves_every_other_place(lake: Lake, tmp_path: Path) -> None:
+    for path in [p for p in lake.root.rglob("*") if p.is_file()]:  # files of its own, not links to those of others
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+    listed = without_zebras(lake, tmp_path)
+    settings = resolve(lake, config(mix=[{"dataset": "more", "ids": listed, "ratio": 0.5}]))
+    before = Task.of(lake, settings)
+    gone = before.samples["id"][-1].as_py()
+    request = takedown.Request(key=gone)
+    found = takedown.find(lake.store, request)
+    assert not isinstance(found, takedown.Takedown)
+    takedown.carry_out(lake.store, request, found, "asked for")
+    after = Task.of(lake, settings)
+    assert after.plan(0) == before.plan(0)
+    assert epoch_ids(after, 1) == epoch_ids(before, 1)
+    batch = after.dataset.__getitems__(after.selection.rows.tolist())
+    masked = {after.samples["id"][r].as_py() for r in batch["row"][~batch["mask"]].tolist()}
+    assert masked == {gone}
 
 
 def test_draws_by_weight_train_without_an_epoch(lake: Lake) -> None:
