@@ -112,9 +112,10 @@ class PlannedBatchSampler:
         return self.plan.after(epoch, consumed, self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, as consumers of torch's DistributedSampler ask for; within that epoch nothing changes."""
+        """Begin an epoch, as consumers of torch's DistributedSampler ask for; the present one stays where it is."""
+        self._finished = False
         if isinstance(self.plan, EpochPlan) and epoch != self.epoch:
-            self.epoch, self.consumed, self._finished = epoch, 0, False
+            self.epoch, self.consumed = epoch, 0
 
     def state(self) -> dict[str, Any]:
         """Where :meth:`advance` came to: {plan digest, its fields, epoch, consumed}, or drawn; no ranks, no workers."""

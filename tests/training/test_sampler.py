@@ -186,6 +186,15 @@ def test_a_plain_loop_over_a_stock_loader_gets_one_epoch_after_the_other(workers
         assert [r for batch in loader for r in batch] == plan.order(laid, epoch).take(0, 20)[0].tolist()
 
 
+def test_a_stock_loop_may_set_the_epoch_itself() -> None:
+    plan, laid = setting([7, 5, 8])
+    sampler = PlannedBatchSampler(plan, laid, 4)
+    loader = DataLoader(Rows(20), batch_sampler=sampler, collate_fn=as_it_is)
+    for epoch in (0, 0, 5, 6, 2):
+        sampler.set_epoch(epoch)
+        assert [r for batch in loader for r in batch] == plan.order(laid, epoch).take(0, 20)[0].tolist()
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stateful_dataloader_counts_what_it_handed_out_not_what_it_fetched(workers: int, stateful: Any) -> None:
     plan, laid = setting([7, 5, 8])
