@@ -7,30 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sevenfold.training.config import TrainConfig
+    from sevenfold.training.draws import DrawPlan
     from sevenfold.training.loader import SampleDataset, make_loader
     from sevenfold.training.models import build_model, load_weights, residual_cnn
-    from sevenfold.training.plan import EpochPlan, epoch_order
+    from sevenfold.training.order import Layout, layout
+    from sevenfold.training.plan import EpochPlan
     from sevenfold.training.sampler import PlannedBatchSampler
 
 __all__ = [
+    "DrawPlan",
     "EpochPlan",
+    "Layout",
     "PlannedBatchSampler",
     "SampleDataset",
     "TrainConfig",
     "build_model",
-    "epoch_order",
+    "layout",
     "load_weights",
     "make_loader",
     "residual_cnn",
 ]
 
 _HOMES = {
+    "DrawPlan": "draws",
     "EpochPlan": "plan",
+    "Layout": "order",
     "PlannedBatchSampler": "sampler",
     "SampleDataset": "loader",
     "TrainConfig": "config",
     "build_model": "models",
-    "epoch_order": "plan",
+    "layout": "order",
     "load_weights": "models",
     "make_loader": "loader",
     "residual_cnn": "models",

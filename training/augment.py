@@ -1,4 +1,4 @@
-"""Augmentation by (seed, epoch, position): each slot of an epoch gets its own flip and shift, whoever computes it."""
+"""Augmentation by (seed, sample, occurrence): each use of a sample gets its own flip and shift, whoever computes it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ SHIFT = 4
 """Pixels a picture of 32 may move each way; other sizes in proportion."""
 
 
-def augment(
-    images: np.ndarray, positions: np.ndarray, seed: int, epoch: int, which: tuple[Augmentation, ...]
-) -> np.ndarray:
+def sample_keys(keys: np.ndarray, occurrences: np.ndarray) -> np.ndarray:
+    """uint64 [b]: one key for each use of a sample, from the samples' keys and the numbers of their uses."""
+    return mix(keys.astype(np.uint64) ^ mix(occurrences.astype(np.uint64) * _GOLDEN + _GOLDEN))
+
+
+def augment(images: np.ndarray, keys: np.ndarray, seed: int, which: tuple[Augmentation, ...]) -> np.ndarray:
     """Flip half of the images left to right and shift each by up to an eighth of its side, zeros filling in.
 
     Parameters
     ----------
     images : uint8 [b, h, w, c]
-    positions : int64 [b], the slots' places in the epoch: two uses of one sample in an epoch look different.
-    seed, epoch : key the hash together with the position; no generator is involved.
+    keys : uint64 [b], of each use of a sample (:func:`sample_keys`): two uses of one sample look different.
+    seed : keys the hash together with them; no generator is involved.
     which : the augmentations to apply; () returns the images as they are.
 
     Returns
@@ -35,9 +38,9 @@ def augment(
         return images
     b, h, w, _ = images.shape
     state = np.zeros(1, np.uint64)
-    for word in (seed, epoch, _SALT):
+    for word in (seed, _SALT):
         state = mix((state ^ np.uint64(word % 2**64)) + _GOLDEN)
-    bits = mix(positions.astype(np.uint64) * _GOLDEN + state[0])
+    bits = mix(keys + state[0])
     reach = max(h * SHIFT // 32, 1) if "shift" in which else 0
     span = np.uint64(2 * reach + 1)
     down = ((bits >> np.uint64(8)) % span).astype(np.int64).tolist()

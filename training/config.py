@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from sevenfold.storage.errors import SevenfoldError
 
@@ -29,6 +37,26 @@ class HoldOut(BaseModel):
         return self
 
 
+class MixSource(BaseModel):
+    """Samples that are mixed in: a slice of another dataset or version, or a list of ids such as a replay buffer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    dataset: str | None = Field(None, description="default: the run's own")
+    ref: str | None = Field(None, description="branch, v3, tag or content id; default: the run's own, or main")
+    content_id: str | None = Field(None, description="filled in when a run starts")
+    splits: tuple[str, ...] = ("train",)
+    ids: str | None = Field(None, description="JSON list or Parquet (column id), instead of splits; may repeat ids")
+    ids_digest: str | None = Field(None, description="digest of those ids; filled in when a run starts")
+    ratio: float = Field(gt=0, description="of its slots to those of the samples it is mixed with")
+
+    @model_validator(mode="after")
+    def _trainable(self) -> Self:
+        held = sorted({"val", "test"} & set(self.splits))
+        if held:
+            raise ValueError(f"the split {held[0]} is not trained on: it measures models")
+        return self
+
+
 class TrainConfig(BaseModel):
     """What to train, on what, and how."""
 
@@ -45,6 +73,12 @@ class TrainConfig(BaseModel):
     hold_out: HoldOut | None = None
     size: int | None = Field(None, ge=1, description="side of the input; default: the images' own if they share one")
     channels: Literal[1, 3] | None = Field(None, description="default: 1 when every image is grey")
+    variant: str | None = Field(None, description="read a materialised variant of the images, such as 160-jpeg")
+    mix: tuple[MixSource, ...] = Field((), description="further samples, each with its ratio to those chosen above")
+    mix_size: int | None = Field(None, ge=1, description="slots of all sources; default: each sample chosen above once")
+    sampling: Literal["without_replacement", "with_replacement"] = Field(
+        "without_replacement", description="with_replacement: independent draws by weight, counted in steps"
+    )
     window: int = Field(8, ge=1, description="whole shards shuffled together")
     tail: Literal["drop", "pad", "wrap"] = "pad"
 
@@ -56,7 +90,7 @@ class TrainConfig(BaseModel):
     init_digest: str | None = Field(None, description="digest of those weights; filled in when a run starts")
 
     # optimisation
-    epochs: int = Field(4, ge=0, description="0 only evaluates and predicts (with init_from)")
+    epochs: int | None = Field(4, ge=0, description="0 only evaluates and predicts (with init_from)")
     steps: int | None = Field(None, ge=1, description="stop after this many steps instead of `epochs`")
     batch_size: int = Field(128, ge=1, description="global, over all ranks")
     lr: float = Field(0.3, gt=0)
@@ -84,8 +118,31 @@ class TrainConfig(BaseModel):
     keep_checkpoints: int = Field(2, ge=1)
     timeout: float = Field(60.0, gt=0, description="seconds a rank waits for the others")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_epochs_of_draws(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        if values.get("sampling") == "with_replacement":
+            if values.get("epochs") is not None:
+                raise ValueError("draws with replacement make no epoch: leave epochs out and give steps")
+            return {**values, "epochs": None}
+        return {k: v for k, v in values.items() if k != "epochs" or v is not None}
+
+    @model_serializer(mode="wrap")
+    def _without_epochs(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values = handler(self)
+        if self.sampling == "with_replacement":
+            values.pop("epochs", None)
+        return values
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.sampling == "with_replacement":
+            if self.steps is None:
+                raise ValueError("sampling with_replacement needs steps: draws have no other end")
+            if self.mix or self.mix_size is not None:
+                raise ValueError("sampling with_replacement draws from one selection by weight: it takes no mix")
         if self.epochs == 0 and (self.init_from is None or self.steps is not None):
             raise ValueError("epochs 0 only evaluates: it needs init_from and no steps")
         if len(set(self.seeds)) != len(self.seeds):
@@ -103,7 +160,20 @@ class TrainConfig(BaseModel):
             apart.add("select_ids")
         if self.init_digest is not None:
             apart.add("init_from")
-        return self.model_dump(mode="json", exclude=apart)
+        found = self.model_dump(mode="json", exclude=apart)
+        found["mix"] = [_source_identity(source) for source in self.mix]
+        return found
+
+
+def _source_identity(source: MixSource) -> dict[str, Any]:
+    """What a source mixes in: names replaced by the content id, paths by digests, once they are known."""
+    apart = {"dataset", "ref"} if source.content_id is not None else set()
+    if source.ids is not None:  # the list decides, the splits do not
+        apart |= {"splits"} | ({"ids"} if source.ids_digest is not None else set())
+    return source.model_dump(mode="json", exclude=apart)
+
+
+_PARTS: dict[str, type[BaseModel]] = {"hold_out": HoldOut, "mix": MixSource}
 
 
 def parse(values: Mapping[str, Any], where: str = "training config") -> TrainConfig:
@@ -111,11 +181,12 @@ def parse(values: Mapping[str, Any], where: str = "training config") -> TrainCon
     try:
         return TrainConfig.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors()[0]
+        errors = error.errors()
+        first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])  # it may explain the others
         path = [str(p) for p in first["loc"]]
         key = ".".join(path)
         if first["type"] == "extra_forbidden":
-            known = list(TrainConfig.model_fields if len(path) == 1 else HoldOut.model_fields)
+            known = list((TrainConfig if len(path) == 1 else _PARTS[path[0]]).model_fields)
             near = difflib.get_close_matches(path[-1], known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "the keys are: " + ", ".join(known)
             raise SevenfoldError(f"there is no setting {key!r}", where=where, do=hint) from error

@@ -56,22 +56,29 @@ class Learner:
         )
         self._batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules())
 
-    def step(self, batch: Batch, positions: np.ndarray, epoch: int, step: int, lr: float) -> dict[str, float]:
+    def step(self, batch: Batch, keys: np.ndarray, epoch: int, step: int, lr: float) -> dict[str, float]:
         """Forward, backward and update on this rank's slots of one global block.
+
+        Parameters
+        ----------
+        batch : from the loader; with draws by weight every sample that was drawn counts alike.
+        keys : uint64 [b], of each use of a sample (augment.sample_keys).
+        epoch, step : how far the training is, for what depends on it; augmentation depends on the keys alone.
+        lr : learning rate.
 
         Returns forward, backward and optimizer seconds, `augment` seconds, `loss_sum` and `weight` of the global block
         and `samples`, the slots of this rank that counted.
         """
         begun = perf_counter()
         torch.manual_seed(_step_seed(self.seed, step, self.place.rank))
-        images = augment(batch["images"].numpy(), positions, self.seed, epoch, self.config.augment)
+        images = augment(batch["images"].numpy(), keys, self.seed, self.config.augment)
         inputs = to_input(images, self.place.device, self.layout)
         prepared = perf_counter()
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
         loss_sum = self.loss_sum(inputs, batch)
-        weight = float(batch["weight"].sum())
+        weight = float(self.weights(batch).sum())
         total_loss, total_weight = self.place.sum([loss_sum.item(), weight])
         forward = perf_counter()
         (loss_sum * (self.place.world / max(total_weight, 1e-12))).backward()
@@ -87,10 +94,14 @@ class Learner:
             "samples": int(batch["mask"].sum()),
         }
 
+    def weights(self, batch: Batch) -> torch.Tensor:
+        """float32 [b]: the weight of each slot's loss. Drawing by weight has spent the samples' own weights already."""
+        return batch["mask"].float() if self.config.sampling == "with_replacement" else batch["weight"]
+
     def loss_sum(self, inputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The weighted sum of the losses of this rank's slots; masked slots weigh nothing."""
         mask = batch["mask"]
-        label, weight = batch["label"], batch["weight"]
+        label, weight = batch["label"], self.weights(batch)
         if self._batch_norm and not mask.all():  # empty slots must not enter the statistics
             inputs, label, weight = inputs[mask.to(inputs.device)], label[mask], weight[mask]
         with self.autocast():

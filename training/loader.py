@@ -84,6 +84,8 @@ class SampleDataset(Dataset[Batch]):
         channels: int,
     ) -> None:
         shards, self.groups = shard_numbers(samples)
+        self.shards = shards
+        self.keys = id_keys(samples["id"].to_pylist())
         self.masked = masked_rows(samples)
         there = set(self.groups[~self.masked].tolist())
         self.reader = ShardReader([str(shard_path(s)) if i in there else "" for i, s in enumerate(shards)])
@@ -178,6 +180,11 @@ def shard_numbers(samples: pa.Table) -> tuple[list[str], np.ndarray]:
     """(shard digests in order of first appearance, int64 [n] the number of each row's shard)."""
     encoded = samples["shard"].combine_chunks().dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def id_keys(ids: Sequence[str]) -> np.ndarray:
+    """uint64 [n]: the first 16 hexadecimal digits of each id."""
+    return np.frombuffer(bytes.fromhex("".join(i[:16] for i in ids)), dtype=">u8").astype(np.uint64)
 
 
 def masked_rows(samples: pa.Table) -> np.ndarray:

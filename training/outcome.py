@@ -117,9 +117,8 @@ def split_results(
 
 def trained_ids(task: Task) -> tuple[pa.Table, np.ndarray]:
     """(the ids this model has ever seen, bool [n]: which rows of the version are among them)."""
-    ids = task.samples["id"].take(pa.array(np.unique(task.selection.rows))) if task.config.epochs else pa.chunked_array(
-        [pa.array([], pa.string())]
-    )  # fmt: skip
+    rows = np.unique(task.selection.rows) if task.config.epochs != 0 else np.zeros(0, np.int64)
+    ids = task.samples["id"].take(pa.array(rows))
     everything = [pa.table({"id": ids}, schema=TRAINED)]
     if task.config.init_from is not None:
         beside = weights_path(task.config.init_from).parent / "trained.parquet"

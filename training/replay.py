@@ -1,6 +1,7 @@
 """Replay: which old samples to train on beside new ones, so that a model adapted to new data keeps the old.
 
-Chosen once per round from the old version's table, as a pure function; nothing is buffered while training runs.
+Chosen once per round from the old version's table, as a pure function; nothing is buffered while training runs. A list
+chosen here is a source of a mix (`mix: [{ids: FILE, ratio: old per new}]`), which keeps its share in every batch.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from sevenfold.training.config import TrainConfig
 from sevenfold.training.draw import keys
 
 _FOLD_SALT = 0
-_UNTOUCHABLE = ("val", "test")
+UNTOUCHABLE = ("val", "test")
+"""Splits that measure models and are never trained on."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,18 @@ class Selection:
     held_out : int64, the rows that would be among them but for the fold that was left out.
     description : how they were chosen, in a few words.
     digest : over the ids of the rows, in order, and the description.
+    parts : int64 [n], the source of each row where several are mixed; None for one.
+    mix : per source (name, digest of its ids in order, slots in an epoch), as in the plan; () for one taken once.
+    left_out : per source, how many samples were dropped since the base version evaluates on them.
     """
 
     rows: np.ndarray
     held_out: np.ndarray
     description: str
     digest: str
+    parts: np.ndarray | None = None
+    mix: tuple[tuple[str, str, int], ...] = ()
+    left_out: tuple[int, ...] = ()
 
 
 def fold_of(ids: Sequence[str], folds: int) -> np.ndarray:
@@ -50,21 +57,14 @@ def select(samples: pa.Table, config: TrainConfig) -> Selection:
     Raises SevenfoldError when nothing is left, when a listed id is not in the version or has no label, and when a
     listed sample is in a val or test split.
     """
-    trainable = _flags(pc.and_(pc.is_valid(samples["label"]), pc.greater(samples["weight"], 0.0)))
-    if config.select_ids is not None:
-        rows = _listed(samples, trainable, read_ids(Path(config.select_ids)), config.select_ids)
-        description = "listed ids"
-    else:
-        inside = _flags(pc.is_in(samples["split"], value_set=pa.array(config.train_splits, pa.string())))
-        rows = np.flatnonzero(trainable & inside)
-        description = "labelled in " + "+".join(config.train_splits)
+    rows, description, _ = choose(samples, config.select_ids, config.train_splits)
     left_out = np.zeros(0, np.int64)
     if config.hold_out is not None:
         ids = samples["id"].take(pa.array(rows)).to_pylist()
         out = fold_of(ids, config.hold_out.of) == config.hold_out.fold
         rows, left_out = rows[~out], np.unique(rows[out])
         description += f", without fold {config.hold_out.fold} of {config.hold_out.of}"
-    if config.epochs and not len(rows):
+    if config.epochs != 0 and not len(rows):
         raise SevenfoldError(
             "there is nothing to train on",
             where=f"{config.dataset}: {description}",
@@ -73,6 +73,24 @@ def select(samples: pa.Table, config: TrainConfig) -> Selection:
         )
     ids = samples["id"].take(pa.array(rows)).to_pylist()
     return Selection(rows, left_out, description, digest_json([description, ids]))
+
+
+def choose(
+    samples: pa.Table, listed: str | None, splits: Sequence[str], *, without: pa.Array | None = None
+) -> tuple[np.ndarray, str, int]:
+    """The ids in the file `listed`, in order, or else what is labelled in the splits; never the ids `without`.
+
+    Returns (rows int64, in a few words how, how many were left out).
+    """
+    trainable = _flags(pc.and_(pc.is_valid(samples["label"]), pc.greater(samples["weight"], 0.0)))
+    if listed is not None:
+        ids = read_ids(Path(listed))
+        kept = ids if without is None else _without(ids, without)
+        return _listed(samples, trainable, kept, listed), "listed ids", len(ids) - len(kept)
+    inside = _flags(pc.is_in(samples["split"], value_set=pa.array(list(splits), pa.string()))) & trainable
+    barred = np.zeros(len(inside), bool) if without is None else _flags(pc.is_in(samples["id"], value_set=without))
+    how = "labelled in " + "+".join(splits)
+    return np.flatnonzero(inside & ~barred), how, int((inside & barred).sum())
 
 
 def read_ids(path: Path) -> list[str]:
@@ -113,7 +131,7 @@ def _listed(samples: pa.Table, trainable: np.ndarray, ids: list[str], where: str
         )
     rows = found.to_numpy().astype(np.int64)
     splits = samples["split"].take(found)
-    bad = _flags(pc.is_in(splits, value_set=pa.array(_UNTOUCHABLE, pa.string()))) | ~trainable[rows]
+    bad = _flags(pc.is_in(splits, value_set=pa.array(UNTOUCHABLE, pa.string()))) | ~trainable[rows]
     if bad.any():
         first = ids[int(np.flatnonzero(bad)[0])]
         raise SevenfoldError(
@@ -122,6 +140,11 @@ def _listed(samples: pa.Table, trainable: np.ndarray, ids: list[str], where: str
             expected="labelled samples of positive weight outside val and test",
         )
     return rows
+
+
+def _without(ids: list[str], barred: pa.Array) -> list[str]:
+    out = set(barred.to_pylist())
+    return [i for i in ids if i not in out]
 
 
 def _flags(values: pa.Array | pa.ChunkedArray) -> np.ndarray:

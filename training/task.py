@@ -1,11 +1,13 @@
-"""A training task, resolved: the version's samples, the rows to train, evaluate and predict, and the decoded pixels."""
+"""A training task, resolved: the samples, the rows to train, evaluate and predict, the plan, and the decoded pixels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +17,24 @@ from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.leases import lease
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.training.config import TrainConfig
+from sevenfold.training.config import MixSource, TrainConfig
+from sevenfold.training.draws import DrawPlan, digest_of
 from sevenfold.training.loader import SampleDataset, masked_rows
+from sevenfold.training.order import Layout, layout
 from sevenfold.training.plan import EpochPlan
+from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.selection import Selection, image_shape, read_ids, select
+from sevenfold.training.sources import blend, same_samples
 
 
 def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     """Fill in what the configuration leaves to the lake: content id, image shape, digests of the files it names."""
     content_id = config.content_id or lake.version(config.dataset, config.ref).content_id
     size, channels = image_shape(lake.samples_of(content_id), config)
-    values = {"content_id": content_id, "size": size, "channels": channels}
+    if config.size is None and config.variant is not None and config.variant.partition("-")[0].isdigit():
+        size = int(config.variant.partition("-")[0])
+    values: dict[str, Any] = {"content_id": content_id, "size": size, "channels": channels}
+    values["mix"] = [_resolve_source(lake, config, content_id, source) for source in config.mix]
     if config.select_ids is not None:
         values["select_digest"] = digest_json(read_ids(Path(config.select_ids)))
     if config.init_from is not None:
@@ -33,9 +42,36 @@ def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     return config.changed(**values)
 
 
-def reading(lake: Lake, content_id: str, what: str, rank: int) -> AbstractContextManager[object]:
-    """Rank 0 holds a lease on a version while it is read, so that no file of it is deleted meanwhile."""
-    return lease(lake.store, what, content_ids=[content_id]) if rank == 0 else nullcontext()
+def _resolve_source(lake: Lake, config: TrainConfig, base: str, source: MixSource) -> dict[str, Any]:
+    own = source.dataset in (None, config.dataset) and source.ref is None
+    found = source.content_id or (
+        base if own else lake.version(source.dataset or config.dataset, source.ref or "main").content_id
+    )
+    digest = digest_json(read_ids(Path(source.ids))) if source.ids is not None else None
+    return {**source.model_dump(mode="json"), "content_id": found, "ids_digest": digest}
+
+
+def content_ids(config: TrainConfig) -> list[str]:
+    """The versions that a resolved configuration reads, each once, the base first."""
+    return list(dict.fromkeys([str(config.content_id), *(str(source.content_id) for source in config.mix)]))
+
+
+def read_samples(lake: Lake, config: TrainConfig, content_id: str | None = None) -> pa.Table:
+    """The samples of a version (default: the base), of the variant that is configured, if one is.
+
+    Samples that were taken down keep their rows, so that a resumed run meets all others in the same order.
+    """
+    wanted = content_id or str(config.content_id)
+    if config.variant is not None:
+        return lake.variant_samples(wanted, config.variant)  # type: ignore[attr-defined]
+    return lake.samples_of(wanted, masked=True)
+
+
+def reading(
+    lake: Lake, content_id: str, what: str, rank: int, also: Sequence[str] = ()
+) -> AbstractContextManager[object]:
+    """Rank 0 holds a lease on versions while they are read, so that no file of them is deleted meanwhile."""
+    return lease(lake.store, what, content_ids=[content_id, *also]) if rank == 0 else nullcontext()
 
 
 def weights_path(init_from: str) -> Path:
@@ -49,26 +85,41 @@ def weights_path(init_from: str) -> Path:
 
 @dataclass(frozen=True)
 class Task:
-    """What the runs of one launch share. `config` is resolved."""
+    """What the runs of one launch share.
+
+    Parameters
+    ----------
+    config : resolved.
+    samples : those of the version, then those that are mixed in from others.
+    classes : of the version.
+    selection : what is trained on.
+    base : how many rows are the version's own; only they are evaluated and predicted.
+    """
 
     lake: Lake
     config: TrainConfig
     samples: pa.Table
     classes: tuple[str, ...]
     selection: Selection
+    base: int
 
     @staticmethod
     def of(lake: Lake, config: TrainConfig, samples: pa.Table | None = None) -> Task:
-        """Read the version and choose the rows; nothing is decoded yet. `samples` saves reading them again.
+        """Read the versions and choose the rows; nothing is decoded yet.
 
-        Samples that were taken down keep their rows, so that a resumed run meets all others in the same order.
+        `samples` (from :func:`read_samples`) saves reading the base version again.
         """
         assert config.content_id is not None
-        table = lake.samples_of(config.content_id, masked=True) if samples is None else samples
+        table = read_samples(lake, config) if samples is None else samples
         classes = tuple(lake.manifest(config.content_id).classes)
         if not classes:
             raise SevenfoldError("this version has no classes", where=config.dataset, do="label some samples first")
-        return Task(lake, config, table, classes, select(table, config))
+        read = {config.content_id: table}
+        for source in content_ids(config)[1:]:
+            read[source] = read_samples(lake, config, source)
+        others = [read[str(source.content_id)] for source in config.mix]
+        every, selection = blend(table, select(table, config), others, config, classes)
+        return Task(lake, config, every, classes, selection, table.num_rows)
 
     @cached_property
     def dataset(self) -> SampleDataset:
@@ -82,17 +133,41 @@ class Task:
         if self.dataset.decoded is None and self.dataset.decoded_bytes() <= self.config.cache_decoded:
             self.dataset.decode_all(torch.get_num_threads(), progress)
 
-    def plan(self, seed: int) -> EpochPlan:
-        """The epoch plan of one run."""
-        assert self.config.content_id is not None
-        return EpochPlan(
-            content_ids=(self.config.content_id,),
-            selection=f"{self.selection.description} {self.selection.digest}",
-            samples=len(self.selection.rows),
-            seed=seed,
-            window=self.config.window,
-            tail=self.config.tail,
-        )
+    @cached_property
+    def layout(self) -> Layout:
+        """How the selection lies in shards."""
+        chosen = self.selection
+        same = same_samples(self.samples, chosen.rows) if chosen.parts is not None else None
+        return layout(chosen.rows, self.dataset.groups[chosen.rows], chosen.parts, samples=same)
+
+    def plan(self, seed: int) -> EpochPlan | DrawPlan:
+        """The plan of one run."""
+        chosen, config = self.selection, self.config
+        described = f"{chosen.description} {chosen.digest}"
+        versions = tuple(content_ids(config))
+        if config.sampling == "with_replacement":
+            assert config.steps is not None
+            weights = digest_of(self._weights[chosen.rows])
+            return DrawPlan(versions, described, weights, config.steps * config.batch_size, seed)
+        samples = sum(source[2] for source in chosen.mix) if chosen.mix else len(chosen.rows)
+        return EpochPlan(versions, described, samples, seed, config.window, config.tail, chosen.mix)
+
+    def sampler(self, seed: int, rank: int = 0, world: int = 1) -> PlannedBatchSampler:
+        """One rank's sampler over the plan of a run."""
+        weights = self._weights[self.layout.rows] if self.config.sampling == "with_replacement" else None
+        return PlannedBatchSampler(
+            self.plan(seed), self.layout, self.config.batch_size, rank, world, weights=weights
+        )  # fmt: skip
+
+    def sources(self) -> list[dict[str, Any]]:
+        """What is mixed: {name, samples, slots in an epoch, left_out} per source; [] where nothing is."""
+        counts = [] if self.selection.parts is None else np.bincount(self.selection.parts).tolist()
+        told = zip(self.selection.mix, counts, self.selection.left_out, strict=False)
+        return [{"name": m[0], "samples": n, "slots": m[2], "left_out": out} for m, n, out in told]
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return self.samples["weight"].to_numpy()
 
     @cached_property
     def taken_down(self) -> np.ndarray:
@@ -101,7 +176,7 @@ class Task:
 
     def rows_of_split(self, split: str) -> np.ndarray:
         """int64: the rows of a split that are not trained on."""
-        rows = np.flatnonzero(np.asarray(self.samples["split"].to_pylist(), dtype=object) == split)
+        rows = np.flatnonzero(np.asarray(self.samples["split"].to_pylist()[: self.base], dtype=object) == split)
         return np.setdiff1d(rows, np.concatenate([self.selection.rows, self.taken_down]))
 
     @cached_property
@@ -115,7 +190,7 @@ class Task:
     def rows_to_predict(self, in_sample: np.ndarray) -> np.ndarray:
         """int64: the rows whose predictions the run writes, by `config.predict`."""
         if self.config.predict == "all":
-            return np.setdiff1d(np.arange(self.samples.num_rows), self.taken_down)
+            return np.setdiff1d(np.arange(self.base), self.taken_down)
         if self.config.predict == "out_of_sample":
-            return np.setdiff1d(np.flatnonzero(~in_sample), self.taken_down)
+            return np.setdiff1d(np.flatnonzero(~in_sample[: self.base]), self.taken_down)
         return np.concatenate([self.rows_of_split(s) for s in self.config.eval_splits]).astype(np.int64)

@@ -14,6 +14,7 @@ import torch
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.training import checkpoint
+from sevenfold.training.augment import sample_keys
 from sevenfold.training.config import TrainConfig
 from sevenfold.training.learner import Learner, choose_precision, learning_rate
 from sevenfold.training.loader import make_loader
@@ -24,7 +25,7 @@ from sevenfold.training.predict import log_probabilities, measure
 from sevenfold.training.run import code_digest, finished, run_folder, run_id, write_json
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.steps import StepLog, drop_parts
-from sevenfold.training.task import Task, reading, resolve, weights_path
+from sevenfold.training.task import Task, content_ids, reading, resolve, weights_path
 
 
 def train(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> list[dict[str, Any]]:
@@ -36,7 +37,8 @@ def train(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     task = Task.of(lake, resolve(lake, config))
-    with reading(lake, str(task.config.content_id), "train", place.rank):
+    base, *also = content_ids(task.config)
+    with reading(lake, base, "train", place.rank, also):
         return [train_run(task, seed, place, progress) for seed in config.seeds]
 
 
@@ -55,26 +57,28 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
     if len(task.taken_down) and place.rank == 0:
         found = f"{len(task.taken_down)} samples of this version were taken down"
         print(f"{run}: {found}; their places stay empty, all others come in the same order", file=sys.stderr)
+    for source in task.sources() if place.rank == 0 else ():
+        if source["left_out"]:
+            found = f"{source['left_out']} samples of {source['name']} are not mixed in"
+            print(f"{run}: {found}: {config.dataset} evaluates models on them", file=sys.stderr)
     task.decode(progress)
     folder = run_folder(root, run)
     learner = Learner(_new_model(task, seed), config, seed, place, choose_precision(config.precision, place.device))
-    rows = task.selection.rows
-    plan = task.plan(seed)
-    sampler = PlannedBatchSampler(
-        plan, rows, task.dataset.groups[rows], config.batch_size, place.rank, place.world
-    )  # fmt: skip
-    total = config.steps or config.epochs * len(sampler)
-    if config.epochs and not total:
+    sampler = task.sampler(seed, place.rank, place.world)
+    total = config.steps or (config.epochs or 0) * len(sampler)
+    if config.epochs != 0 and not (total and len(sampler)):
         raise SevenfoldError(
-            f"{plan.samples} samples make no block of {config.batch_size}",
+            f"{len(task.selection.rows)} samples make no block of {config.batch_size}",
             where=config.dataset,
             do="lower batch_size, or use tail: pad",
         )
+    about = {**describe(task, run, seed, code, learner), **({"mix": mixed} if (mixed := task.sources()) else {})}
+    drawing = config.sampling == "with_replacement"
     state = _resume(folder, learner, sampler)
     if place.rank == 0:
         drop_parts(folder / "steps", state.step)
         checkpoint.clean(folder / "checkpoints")
-        write_json(folder / "config.json", describe(task, run, seed, code, learner))
+        write_json(folder / "config.json", about)
     place.wait()
     log = StepLog(folder / "steps", run, place.rank)
     loader = make_loader(task.dataset, sampler, 0 if task.dataset.decoded is not None else config.workers)
@@ -85,30 +89,39 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
         for batch in loader:
             fetched = perf_counter()
             lr = learning_rate(state.step, total, config.lr, config.warmup)
-            done = learner.step(batch, sampler.positions(), sampler.epoch, state.step, lr)
+            keys = sample_keys(task.dataset.keys[batch["row"].numpy()], sampler.occurrences())
+            done = learner.step(batch, keys, sampler.epoch, state.step, lr)
             _must_be_finite(done["loss_sum"], f"the training loss at step {state.step + 1} of {total}", config)
             now = perf_counter()
             log.add(
-                epoch=sampler.epoch, step=state.step, data=fetched - mark + done["augment"], forward=done["forward"],
+                **({} if drawing else {"epoch": sampler.epoch}),
+                step=state.step, data=fetched - mark + done["augment"], forward=done["forward"],
                 backward=done["backward"], optimizer=done["optimizer"], total=now - mark, samples=done["samples"],
                 loss=done["loss_sum"] / max(done["weight"], 1e-12), lr=lr,
             )  # fmt: skip
+            before = sampler.consumed
             sampler.advance()
             state.count(done, fetched - mark + done["augment"], now - mark, batch)
-            ended = sampler.consumed == 0 or state.step == total
+            ended = state.step == total or _ends(sampler, before, len(task.selection.rows), drawing)
             if ended:
                 val = _evaluate(task, "val", learner, place)
                 _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
-                state.end_epoch(val)
+                state.add_point(val, {"draws": sampler.consumed} if drawing else {"epoch": len(state.history) + 1})
             if ended or (config.checkpoint_every and state.step % config.checkpoint_every == 0):
                 _save(folder, learner, sampler, state, log, place)
-            progress(state.step, total, f"training {run}, epoch {len(state.history) + (not ended)}")
+            what = f"draw {sampler.consumed:,}" if drawing else f"epoch {len(state.history) + (not ended)}"
+            progress(state.step, total, f"training {run}, {what}")
             mark = perf_counter()
             if state.step == total:
                 break
 
     training = state.training(place) | {"total_seconds": perf_counter() - begun}
-    return publish(task, learner, describe(task, run, seed, code, learner), training, state.failed, progress)
+    return publish(task, learner, about, training, state.failed, progress)
+
+
+def _ends(sampler: PlannedBatchSampler, before: int, samples: int, drawing: bool) -> bool:
+    """Whether the block just used ended an epoch; for draws, as many draws as there are samples."""
+    return sampler.consumed // samples > before // samples if drawing else sampler.consumed == 0
 
 
 @dataclass
@@ -135,11 +148,11 @@ class _State:
         if len(bad):
             self.failed = sorted({*self.failed, *bad.tolist()})
 
-    def end_epoch(self, val: dict[str, Any]) -> None:
-        """Add a point to the learning curve."""
+    def add_point(self, val: dict[str, Any], place: dict[str, int]) -> None:
+        """Add a point to the learning curve; `place` is {"epoch": it} or {"draws": so far}."""
         self.history.append(
             {
-                "epoch": len(self.history) + 1,
+                **place,
                 "step": self.step,
                 "train_loss": self.loss_sum / max(self.weight, 1e-12),
                 "val_loss": val["loss"],

@@ -48,7 +48,7 @@ def train(
         "model": model, "size": size, "epochs": epochs, "lr": lr, "batch_size": batch_size, "ranks": ranks,
         "seeds": _numbers(seeds), "workers": workers,
     }  # fmt: skip
-    config = fitting.settings(at.lake, at.project, ref, _settings(given, set_))
+    config = fitting.settings(at.lake, at.project, ref, settings_of(given, set_))
     _warn_of_takedowns(at, ref)
     parent = fitting.champion(at.lake, at.project)
     counts: Mapping[str, int] = {}
@@ -90,7 +90,7 @@ def score(
 
     at = session(context)
     given = {"folds": folds, "epochs": epochs, "ranks": ranks, "workers": workers}
-    config = fitting.settings(at.lake, at.project, ref, _settings(given, set_))
+    config = fitting.settings(at.lake, at.project, ref, settings_of(given, set_))
     _warn_of_takedowns(at, ref)
     with progress("starting the fold models") as report:
         found = launch(at.lake.root, config, "score", progress=report)["score"]
@@ -138,7 +138,7 @@ def _warn_of_takedowns(at: Session, ref: str) -> None:
         stderr().print(f"{found}; their places stay empty, all others come in the same order", style="yellow")
 
 
-def _settings(given: Mapping[str, Any], extra: Sequence[str] | None) -> dict[str, Any]:
+def settings_of(given: Mapping[str, Any], extra: Sequence[str] | None) -> dict[str, Any]:
     """The options that were given, then each KEY=VALUE (the value as YAML: 0.1, true, [flip, shift], text)."""
     found = {key: value for key, value in given.items() if value is not None}
     if extra:
@@ -167,15 +167,20 @@ def _show_run(run: Mapping[str, Any]) -> None:
     state = "finished before, unchanged" if run["adopted"] else f"{run['seconds']:.1f} s of training"
     rate = f", {run['samples_per_second']:,.0f} images/s" if run["samples_per_second"] else ""
     say(f"{run['run_id']}, seed {run['seed']}: {state}{rate}", "bold")
+    unit = "draws" if any("draws" in h for h in run["history"]) else "epoch"
     rows = [
-        [str(h["epoch"]), f"{h['train_loss']:.3f}", "" if h["val_loss"] is None else f"{h['val_loss']:.3f}",
+        [f"{h[unit]:,}", f"{h['train_loss']:.3f}", "" if h["val_loss"] is None else f"{h['val_loss']:.3f}",
          _percent(h["val_accuracy"]), f"{h['seconds']:.1f}"]
         for h in run["history"]
     ]  # fmt: skip
-    names = ["epoch", "training loss", "val loss", "val accuracy", "seconds"]
+    names = [unit, "training loss", "val loss", "val accuracy", "seconds"]
     print_table(names, rows, right=names)
     told = [f"{split} {_percent(s['accuracy'])} of {s['n']:,}" for split, s in run["splits"].items() if s["n"]]
     say(f"  accuracy: {', '.join(told) or 'no held-out sample has a label'}")
+    for source in run.get("mix", ()):
+        say(f"  mixed: {source['name']}, {source['samples']:,} samples in {source['slots']:,} slots of an epoch")
+        if source["left_out"]:
+            say(f"  {source['left_out']:,} of them were left out, since the version evaluates models on them", "yellow")
     if run["failed"]:
         say(f"  {len(run['failed'])} samples did not decode and were left out", "yellow")
 
@@ -201,7 +206,7 @@ def _run(run: Mapping[str, Any]) -> dict[str, Any]:
         "samples_per_second",
         "idle_share",
     )
-    return {key: run[key] for key in keys}
+    return {key: run[key] for key in (*keys, *(("mix",) if "mix" in run else ()))}
 
 
 def _model(at: Session, model: Any) -> dict[str, Any]:

@@ -207,3 +207,18 @@ def test_a_gate_without_a_test_split_says_so(tmp_path: Path, monkeypatch: pytest
     done = run("gate", "classifier/1")
     assert done.code == 3
     assert "v1 has no labelled sample in its test split" in done.err
+
+
+def test_plan_compares_windows(loop: Project) -> None:
+    found = loop.ok("plan", "v1", "--window", "1,2", "--json").json
+    assert [q["window"] for q in found["windows"]] == [1, 2] and found["recommended"] in (1, 2)
+    text = loop.ok("plan", "v1").out
+    assert "recommended: window" in text and "a full shuffle" in text and "note:" in text
+    assert "such as 1,2,4" in loop("plan", "--window", "0").err
+
+
+def test_training_by_draws_shows_draws(loop: Project) -> None:
+    drawn = ("--set", "sampling=with_replacement", "--set", "steps=4", "--set", "epochs=null")
+    text = loop.ok("train", "v1", *drawn).out
+    assert "draws" in text and "epoch" not in text
+    assert "leave epochs out" in loop("train", "v1", *drawn[:4]).err

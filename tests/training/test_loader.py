@@ -15,7 +15,7 @@ from PIL import Image
 from sevenfold.storage import Lake
 from sevenfold.training.decode import BROKEN, decode
 from sevenfold.training.loader import SampleDataset, make_loader
-from sevenfold.training.plan import PAD, EpochPlan
+from sevenfold.training.plan import PAD, EpochPlan, layout
 from sevenfold.training.sampler import PlannedBatchSampler
 
 
@@ -27,7 +27,7 @@ def dataset_of(lake: Lake, samples: pa.Table | None = None) -> SampleDataset:
 
 def sampler_of(dataset: SampleDataset, batch: int = 32, rank: int = 0, world: int = 1) -> PlannedBatchSampler:
     plan = EpochPlan(("c",), "all", len(dataset), seed=1, window=2)
-    return PlannedBatchSampler(plan, np.arange(len(dataset)), dataset.groups, batch, rank, world)
+    return PlannedBatchSampler(plan, layout(np.arange(len(dataset)), dataset.groups), batch, rank, world)
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

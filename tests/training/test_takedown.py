@@ -53,9 +53,9 @@ def test_every_other_sample_keeps_its_place_in_every_epoch(own_lake: Lake, decod
     for epoch in range(3):
         orders = []
         for task in (before, after):
-            rows = task.selection.rows
-            order = rows[task.plan(7).order(task.dataset.groups[rows], epoch)]
-            orders.append(task.samples["id"].take(order).to_pylist())
+            order = task.plan(7).order(task.layout, epoch)
+            positions, _ = order.take(0, order.samples)
+            orders.append(task.samples["id"].take(task.layout.rows_of(positions)).to_pylist())
         assert orders[0] == orders[1]
     same = after.dataset.__getitems__(list(range(after.samples.num_rows)))
     gone = np.asarray(pc.is_in(after.samples["id"], value_set=pa.array(ids)))
