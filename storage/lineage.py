@@ -80,8 +80,8 @@ def lineage(store: Store, dataset: str, ref: str) -> Lineage:
 
 def facts_of(variant: variants.Variant) -> Facts:
     """What to tell of a variant: name, recipe, shards (how many), counts, bytes, created."""
-    told: Facts = {k: getattr(variant, k) for k in ("name", "recipe", "counts", "bytes", "created")}
-    return {**told, "shards": len(variant.shards)}
+    told: Facts = {k: getattr(variant, k) for k in ("name", "recipe", "counts", "created")}
+    return {**told, "shards": len(variant.shards), "bytes": variant.tar_bytes}
 
 
 def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:

@@ -16,13 +16,17 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from sevenfold.storage.canonical import canonical_json, digest_json, digest_table
+from sevenfold.storage.canonical import canonical_json, digest_json
+from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import shard_key, variants_folder
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.recipe import Slot, encode
 from sevenfold.storage.shards import Sample, Written, write_shards
 from sevenfold.storage.store import Store
+from sevenfold.storage.variants import index_of, readable
 
 CHUNK = 64
 CHUNK_BYTES = 4 << 20
@@ -59,18 +63,20 @@ class Work:
         self, store: Store, content: str, recipe: Mapping[str, Any], slots: list[Slot], threads: int, report: Progress
     ) -> None:
         self.store, self.recipe, self.slots, self.threads, self.report = store, recipe, slots, threads, report
-        columns = ("id", "offset", "cls", "split")
-        what = [digest_table(s.rows.select(columns)) for s in slots]
-        self.folder, self.key = variants_folder(content), digest_json([recipe, content, what])[:24]
-        self.total = sum(s.rows.num_rows for s in slots)
+        self.folder, self.key = variants_folder(content), digest_json([recipe, content, [s.of for s in slots]])[:24]
+        self.total, self.done, self.remark = sum(s.rows.num_rows for s in slots), 0, ""
         self.chunk = min(CHUNK, max(1, CHUNK_BYTES // (recipe["size"] ** 2 * recipe["channels"])))
 
-    def run(self) -> list[Part]:
-        """A part for each slot; those that an earlier try noted, and whose shards are there, are not made again."""
-        parts = self._noted()
-        done = sum(self.slots[i].rows.num_rows for i in parts)
-        remark = f", {done:,} made before" if done else ""
-        self.report(done, self.total, f"materialising{remark}")
+    def run(self, others: Mapping[str, Part]) -> list[Part]:
+        """A part for each slot; those that an earlier try noted, and whose shards are there, are not made again.
+
+        `others` : what other variants of the recipe have, by the digest of what decides a shard.
+        """
+        parts = {i: others[s.of] for i, s in enumerate(self.slots) if s.of in others} | self._noted()
+        parts = {i: p for i, p in parts.items() if p.digest is None or self.store.renew(shard_key(p.digest))}
+        self.done = sum(self.slots[i].rows.num_rows for i in parts)
+        self.remark = f", {self.done:,} made before" if self.done else ""
+        self._tell(0)
         todo = [i for i in range(len(self.slots)) if i not in parts]
         kept: list[list[int]] = [[] for _ in todo]
         fresh: dict[int, Part] = {}
@@ -81,8 +87,6 @@ class Work:
             groups = (self._samples(run, kept[at]) for at, run in runs)
             for i, keep, shard in zip(todo, kept, write_shards(self.store, groups), strict=True):
                 parts[i] = fresh[i] = _part(self.slots[i], keep, shard)
-                done += self.slots[i].rows.num_rows
-                self.report(done, self.total, f"materialising{remark}")
                 if time.monotonic() - since > NOTE_SECONDS:
                     self._note(fresh)
                     fresh, since = {}, time.monotonic()
@@ -99,9 +103,20 @@ class Work:
         for at, first, rows in chunks:
             ahead.append((at, first, pool.submit(encode, self.store, rows, self.recipe)))
             if len(ahead) > 2 * self.threads + 1:
-                yield from _unpacked(*ahead.popleft())
+                yield from self._unpacked(*ahead.popleft())
         while ahead:
-            yield from _unpacked(*ahead.popleft())
+            yield from self._unpacked(*ahead.popleft())
+
+    def _unpacked(
+        self, at: int, first: int, made: Future[list[Sample | None]]
+    ) -> Iterator[tuple[int, int, Sample | None]]:
+        samples = made.result()
+        yield from ((at, first + i, sample) for i, sample in enumerate(samples))
+        self._tell(len(samples))
+
+    def _tell(self, more: int) -> None:
+        self.done += more
+        self.report(self.done, self.total, f"materialising{self.remark}")
 
     def _samples(self, run: Iterator[tuple[int, int, Sample | None]], keep: list[int]) -> Iterator[Sample]:
         """What there is of a slot; `keep` collects which rows that is."""
@@ -125,18 +140,13 @@ class Work:
         for key in self._notes():
             for i, value in json.loads(self.store.read(key)).items():
                 part = Part(value["digest"], value["bytes"], tuple(value["offsets"]), tuple(value["sizes"]))
-                if part.digest is None or self.store.renew(shard_key(part.digest)):
-                    found[int(i)] = part
+                found[int(i)] = part
         return found
 
     def clear(self) -> None:
         """Remove the notes, now that the variant is there."""
         for key in self._notes():
             self.store.delete(key)
-
-
-def _unpacked(at: int, first: int, made: Future[list[Sample | None]]) -> Iterator[tuple[int, int, Sample | None]]:
-    return ((at, first + i, sample) for i, sample in enumerate(made.result()))
 
 
 def _part(slot: Slot, keep: list[int], shard: Written | None) -> Part:
@@ -146,3 +156,25 @@ def _part(slot: Slot, keep: list[int], shard: Written | None) -> Part:
     return Part(
         shard.digest if shard else None, shard.bytes if shard else 0, tuple(offsets.tolist()), tuple(sizes.tolist())
     )
+
+
+def parts_of(store: Store, recipe: Mapping[str, Any], content: str) -> dict[str, Part]:
+    """What the variants that other contents have by the very same recipe hold, by what decides each shard.
+
+    A version shares most of its shards with the one before it, so that most of its variant need not be made.
+    """
+    found: dict[str, Part] = {}
+    for variant in readable(store):
+        if variant.content_id == content or variant.recipe != recipe:
+            continue
+        try:
+            index = index_of(store, variant)
+        except (SevenfoldError, OSError, pa.ArrowException):  # verification tells; here it is only of no use
+            continue
+        slots = index["slot"].to_numpy()
+        places = [pc.fill_null(index[name], -1).to_numpy() for name in ("offset", "size")]
+        for shard in variant.shards:
+            start, stop = np.searchsorted(slots, (shard["slot"], shard["slot"] + 1))
+            offsets, sizes = (tuple(p[start:stop].tolist()) for p in places)
+            found[shard["of"]] = Part(shard["digest"], shard["bytes"], offsets, sizes)
+    return found

@@ -24,7 +24,7 @@ from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import VARIANT, conform, write_parquet
 from sevenfold.storage.keys import variant_index_key, variants_folder
 from sevenfold.storage.leases import lease
-from sevenfold.storage.making import Part, Work
+from sevenfold.storage.making import Part, Work, parts_of
 from sevenfold.storage.names import check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.recipe import Slot, cut, recipe_of
@@ -86,7 +86,7 @@ def materialize(
         if there is not None:
             return there, False
         work = Work(store, content, recipe, cut(rows, manifest, recipe, shard_bytes), count, report)
-        parts = work.run()
+        parts = work.run(parts_of(store, recipe, content))
         published = _publish(store, Draft(name, content, dataset, recipe, by), work.slots, parts, clock)
         work.clear()
         return published
@@ -138,7 +138,7 @@ def _publish(
     variant = Variant(
         name=draft.name, content_id=draft.content_id, dataset=draft.dataset, recipe=dict(draft.recipe), index=digest,
         shards=tuple(
-            {"digest": p.digest, "samples": p.samples, "bytes": p.bytes, "split": s.split, "slot": i}
+            {"digest": p.digest, "samples": p.samples, "bytes": p.bytes, "split": s.split, "slot": i, "of": s.of}
             for i, (s, p) in enumerate(zip(slots, parts, strict=True)) if p.digest is not None
         ),
         counts={"samples": there, "undecodable": index.num_rows - there - gone, "taken_down": gone},

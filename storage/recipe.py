@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import simplejpeg
 
 from sevenfold.storage import tar
+from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.compact import images
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import SPLITS
@@ -50,7 +51,8 @@ def encode(store: Store, rows: pa.Table, recipe: Mapping[str, Any]) -> list[Samp
     """The members of some rows (id, shard, offset, size, ext, cls) by a recipe; None for what does not decode."""
     there = pc.is_valid(rows["offset"])
     originals = iter(images(store, rows.filter(there)))
-    ext, found = EXTENSIONS[recipe["format"]], []
+    ext = EXTENSIONS[recipe["format"]]
+    found: list[Sample | None] = []
     columns = (c.to_pylist() for c in (rows["id"], rows["cls"], there))
     for key, number, stored in zip(*columns, strict=True):
         data = _encoded(next(originals), recipe) if stored else None
@@ -71,10 +73,14 @@ def _encoded(data: bytes, recipe: Mapping[str, Any]) -> bytes | None:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one shard: rows (index.SAMPLES and `cls`) in id order; a row without an offset was taken down."""
+    """The place of one shard: rows (index.SAMPLES and `cls`) in id order; a row without an offset was taken down.
+
+    `of`: a digest of what decides the shard's bytes beside the recipe: which samples it holds, and their classes.
+    """
 
     split: str
     rows: pa.Table
+    of: str
 
 
 def cut(rows: pa.Table, manifest: Manifest, recipe: Mapping[str, Any], shard_bytes: int) -> list[Slot]:
@@ -85,7 +91,8 @@ def cut(rows: pa.Table, manifest: Manifest, recipe: Mapping[str, Any], shard_byt
     entry = {batch: i for i, e in enumerate(manifest.batches) for batch in held(e)}
     number = pc.index_in(rows["label"], value_set=pa.array(manifest.classes, pa.string()))
     rows = rows.append_column("cls", number.cast(pa.string()))
-    rows = rows.append_column("entry", pa.array([entry[b] for b in rows["batch"].to_pylist()], pa.int32()))
+    place = pc.index_in(rows["batch"], value_set=pa.array(list(entry), pa.string()))
+    rows = rows.append_column("entry", pc.take(pa.array(list(entry.values()), pa.int32()), place))
     rows = rows.append_column("order", pc.index_in(rows["split"], value_set=pa.array(SPLITS)))
     rows = rows.sort_by([(c, "ascending") for c in ("entry", "order", "id")]).combine_chunks()
     each, found = _per_shard(recipe, shard_bytes), []
@@ -94,7 +101,8 @@ def cut(rows: pa.Table, manifest: Manifest, recipe: Mapping[str, Any], shard_byt
     for start, stop in pairwise(edges):
         for first in range(start, stop, each):
             part = rows.slice(first, min(each, stop - first))
-            found.append(Slot(part["split"][0].as_py(), part))
+            decides = part.select(["id", "cls"]).append_column("there", pc.is_valid(part["offset"]))
+            found.append(Slot(part["split"][0].as_py(), part, digest_table(decides)))
     return found
 
 

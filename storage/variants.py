@@ -36,7 +36,8 @@ class Variant:
     """A variant's manifest.
 
     `content_id`: of the version it is made of. `recipe`: size, format, quality (of JPEG), channels, fit, filter,
-    encoder, decoders. `shards`: mappings of digest, samples, bytes, split, slot. `counts`: samples, undecodable,
+    encoder, decoders. `shards`: mappings of digest, samples, bytes, split, slot, `of` (see
+    recipe.Slot). `counts`: samples, undecodable,
     taken_down. `created`: code, time, by.
     """
 
@@ -50,7 +51,7 @@ class Variant:
     created: dict[str, Any]
 
     @property
-    def bytes(self) -> int:
+    def tar_bytes(self) -> int:
         """Length of its tars."""
         return sum(s["bytes"] for s in self.shards)
 
@@ -98,11 +99,17 @@ def all_keys(store: Store) -> list[str]:
     return [e.key for e in store.entries("variants") if e.key.endswith(".json")]
 
 
+def readable(store: Store) -> Iterator[Variant]:
+    """Every variant of the lake whose manifest can be read."""
+    return (variant for _, variant in _each(store) if variant is not None)
+
+
 def _parsed(store: Store, key: str) -> Variant:
     where = f"{store.url}/{key}"
     variant = shaped(Variant, read_json(store, key, "variant"), "variant", where)
     try:
         digests = [check_digest(s["digest"], "shard digest") for s in variant.shards]
+        digests += [check_digest(s["of"], "digest of a slot") for s in variant.shards]
         check_digest(variant.index, "index digest")
         numbers = [*variant.counts.values(), *(s[k] for s in variant.shards for k in ("samples", "bytes", "slot"))]
         sound = all(isinstance(n, int) and n >= 0 for n in numbers) and len(set(digests)) == len(digests)
@@ -207,8 +214,10 @@ def holding(store: Store, ids: Collection[str]) -> tuple[dict[str, tuple[str, ..
 
     A variant that cannot be read counts as holding them, with all its shards.
     """
-    wanted, found, known = pa.array(sorted(ids), pa.string()), {}, set()
-    for key, variant in _readable(store):
+    wanted = pa.array(sorted(ids), pa.string())
+    found: dict[str, tuple[str, ...]] = {}
+    known: set[str] = set()
+    for key, variant in _each(store):
         if variant is None:
             found[key] = ()
             continue
@@ -225,7 +234,7 @@ def holding(store: Store, ids: Collection[str]) -> tuple[dict[str, tuple[str, ..
     return found, known
 
 
-def _readable(store: Store) -> Iterator[tuple[str, Variant | None]]:
+def _each(store: Store) -> Iterator[tuple[str, Variant | None]]:
     for key in all_keys(store):
         try:
             yield key, _parsed(store, key)

@@ -93,7 +93,7 @@ def verify(
     seen = survey(store, datasets, ref)
     derived, unreadable = variantcheck.find(store, seen.versions)
     total = sum(s["bytes"] or 0 for p in seen.parts for s in p.entry["shards"])
-    run = _Run(store, progress or silent, total + sum(one.variant.bytes for one in derived))
+    run = _Run(store, progress or silent, total + sum(one.variant.tar_bytes for one in derived))
     findings = [Finding(k, "unreadable", what, versions=(v,)) for k, v, what in seen.unreadable] + unreadable
     sound: list[tuple[Part, str]] = []
     samples = sum(p.entry["samples"] or 0 for p in seen.parts)

@@ -95,7 +95,7 @@ def _facts(variant: Variant) -> dict[str, Any]:
 
 
 def _sizes(variant: Variant) -> str:
-    return f"{variant.counts['samples']:,} samples, {len(variant.shards)} shards, {variant.bytes:,} bytes"
+    return f"{variant.counts['samples']:,} samples, {len(variant.shards)} shards, {variant.tar_bytes:,} bytes"
 
 
 def say_variants(found: Sequence[Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from sevenfold.storage import Lake, making
 
@@ -12,6 +13,7 @@ if __name__ == "__main__":
 
     def said(done: int, total: int, what: str) -> None:
         print(done, what, flush=True)
+        time.sleep(0.02)
 
     Lake.open(sys.argv[1]).materialize("d", size=24, format=sys.argv[2], channels=3, progress=said)
     print("done", flush=True)

@@ -77,10 +77,8 @@ def test_batches_are_the_same(toy_root: Path) -> None:
     classes = lake.manifest(content).classes
     lake.materialize("toy", size=12, format="raw")
     lake.materialize("toy", size=12, format="jpeg", quality=95)
-    tables = [
-        lake.samples_of(content),
-        *(lake.variant_samples(content, f"12-{f}", masked=True) for f in ("raw", "jpeg")),
-    ]
+    derived = [lake.variant_samples(content, f"12-{form}", masked=True) for form in ("raw", "jpeg")]
+    tables = [lake.samples_of(content), *derived]
     sets = [SampleDataset(lake.shard_path, t, classes, 12, 3) for t in tables]
     rows = [5, -1, *range(40, 90)]
     original, raw, jpeg = (s.__getitems__(rows) for s in sets)
