@@ -86,7 +86,16 @@ def _index(store: Store, one: Of) -> tuple[int, list[Finding]]:
     counted = pc.value_counts(table["shard"].drop_null().combine_chunks())
     counts = dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
     listed = {s["digest"]: s["samples"] for s in variant.shards}
-    return wrong("manifest", "its shards are not those that the manifest lists") if counts != listed else (0, [])
+    if counts != listed:
+        return wrong("manifest", "its shards are not those that the manifest lists")
+    lengths = {s["digest"]: s["bytes"] for s in variant.shards}
+    there = table.filter(pc.is_valid(table["shard"]))
+    ends = pc.add(there["offset"], there["size"])
+    room = pa.array([lengths[d] for d in there["shard"].to_pylist()], pa.int64())
+    inside = pc.and_(pc.greater_equal(pc.min_element_wise(there["offset"], there["size"]), 0), pc.less(ends, room))
+    if not pc.all(pc.fill_null(inside, False), min_count=0).as_py():
+        return wrong("index", "a place lies outside its shard")
+    return 0, []
 
 
 def _shard(store: Store, one: Of, digest: str, size: int) -> tuple[int, list[Finding]]:

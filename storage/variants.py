@@ -113,6 +113,8 @@ def _parsed(store: Store, key: str) -> Variant:
         check_digest(variant.index, "index digest")
         numbers = [*variant.counts.values(), *(s[k] for s in variant.shards for k in ("samples", "bytes", "slot"))]
         sound = all(isinstance(n, int) and n >= 0 for n in numbers) and len(set(digests)) == len(digests)
+        sound &= variant.recipe["format"] in EXTENSIONS and isinstance(variant.created.get("time"), int | float)
+        sound &= all(isinstance(variant.recipe[k], int) and variant.recipe[k] > 0 for k in ("size", "channels"))
         sound &= all(s["split"] in SPLITS for s in variant.shards) and "samples" in variant.counts
     except (KeyError, TypeError):
         sound = False
