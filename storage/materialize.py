@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold import __version__
-from sevenfold.storage import redactions, tombstones, variants, versions
+from sevenfold.storage import redactions, tombstones, traces, variants, versions
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import VARIANT, conform, write_parquet
-from sevenfold.storage.keys import variant_index_key, variants_folder
+from sevenfold.storage.keys import shard_key, variant_index_key, variants_folder
 from sevenfold.storage.leases import lease
 from sevenfold.storage.making import Part, Work, parts_of
 from sevenfold.storage.names import check_name
@@ -86,8 +86,13 @@ def materialize(
         if there is not None:
             return there, False
         work = Work(store, content, recipe, cut(rows, manifest, recipe, shard_bytes), count, report)
-        parts = work.run(parts_of(store, recipe, content))
-        published = _publish(store, Draft(name, content, dataset, recipe, by), work.slots, parts, clock)
+        before = tombstones.ids(store)
+        try:
+            parts = work.run(parts_of(store, recipe, content))
+            published = _publish(store, Draft(name, content, dataset, recipe, by), work.slots, parts, clock)
+        except Exception:
+            _withdraw(store, tombstones.ids(store) - before)
+            raise
         work.clear()
         return published
 
@@ -104,6 +109,13 @@ class Draft:
     dataset: str
     recipe: Mapping[str, Any]
     by: str
+
+
+def _withdraw(store: Store, erased: Collection[str]) -> None:
+    """Delete what was written of samples that were taken down meanwhile: the takedown may have missed it."""
+    for digest in traces.orphans(store, erased) if erased else ():
+        store.delete(shard_key(digest))
+        store.forget(shard_key(digest))
 
 
 def _existing(store: Store, content: str, name: str, recipe: Mapping[str, Any]) -> Variant | None:

@@ -153,6 +153,12 @@ def _unnamed_shards(store: Store, named_ones: Collection[str], ids: Collection[s
     return found
 
 
+def orphans(store: Store, ids: Collection[str]) -> list[str]:
+    """The shards that hold one of some samples and that no index and no variant names: a killed writer leaves such."""
+    named_ones = {d for _, table in stored(store, ["shard"]) for d in pc.unique(table["shard"]).drop_null().to_pylist()}
+    return sorted(_unnamed_shards(store, named_ones | variants.holding(store, ())[1], set(ids)))
+
+
 def _set_aside(store: Store, shards: Collection[str], ids: set[str]) -> list[str]:
     """What verification kept of damaged shards that held one of the samples: their bytes, and what was lost of them."""
     found = []

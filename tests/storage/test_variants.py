@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -360,19 +361,58 @@ def test_a_takedown_takes_what_an_unfinished_variant_wrote(lake_of: Callable[...
     assert lake.materialize("d", size=24, format="raw").counts["samples"] == 39
 
 
-def test_a_variant_that_was_made_during_a_takedown_lacks_the_sample(lake_of: Callable[..., Lake]) -> None:
+@pytest.mark.parametrize("moment", [0, 5, 12, 20, 39, 40])
+def test_a_variant_that_is_made_during_a_takedown_lacks_the_sample(
+    lake_of: Callable[..., Lake], moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "CHUNK", 1)
     lake = lake_of(40)
     key = lake.samples("d")["id"][7].as_py()
     lake.materialize("d", size=24, format="raw", name="first")
     windows = pieces(lake, key)
+    lake.store.delete(lake.variants(content(lake))[0].key)
 
     def meanwhile(done: int, total: int, what: str) -> None:
-        if done == total and not takedown.finished(lake.store):
+        if done >= moment and not takedown.finished(lake.store):
             erase_one(lake, key)
 
-    made = lake.materialize("d", size=24, format="raw", progress=meanwhile)
-    assert made.counts["taken_down"] == 1 and traces_of(lake, key, windows) == []
-    assert verify(lake.store, ["d"]).clean
+    made = lake.materialize("d", size=24, format="raw", threads=1, progress=meanwhile)
+    assert made.counts == {"samples": 39, "undecodable": 0, "taken_down": 1}
+    assert traces_of(lake, key, windows) == [] and verify(lake.store, ["d"]).clean
+
+
+def test_two_that_make_the_same_variant_at_once_have_the_same(lake_of: Callable[..., Lake]) -> None:
+    lake = lake_of(40)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: lake.materialize("d", size=24), range(2))
+    assert first == second and lake.variants(content(lake)) == [first] and verify(lake.store, ["d"]).clean
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "other"), ("content_id", "0" * 64), ("recipe", {}), ("recipe", {"format": "zip", "size": 1}),
+        ("index", "../../lake"), ("shards", [{}]), ("shards", "no"), ("counts", {"samples": -1}), ("created", {}),
+        ("created", {"time": "noon"}), ("unknown", 1),
+    ],
+)  # fmt: skip
+def test_a_forged_manifest_is_one_clear_error(lake_of: Callable[..., Lake], field: str, value: Any) -> None:
+    lake = lake_of(4)
+    made = lake.materialize("d", size=24)
+    told = json.loads(lake.store.read(made.key))
+    told[field] = value
+    lake.store.replace(made.key, json.dumps(told).encode())
+    for act in (
+        lambda: lake.variants(content(lake)),
+        lambda: lake.variant_samples(content(lake), "24-jpeg"),
+        lambda: lake.materialize("d", size=24),
+        lambda: lake.lineage("d"),
+    ):
+        with pytest.raises(SevenfoldError):
+            act()
+    assert [f.key for f in verify(lake.store, ["d"]).findings] == [made.key]
+    erase_one(lake, lake.samples("d")["id"][0].as_py())
+    assert not lake.store.exists(made.key), "nobody knows what it held"
 
 
 # Kept, and not
