@@ -142,9 +142,8 @@ def compact(
         say(f"  {name:<9} {sizes[0][name]:,} -> {sizes[1][name]:,}")
     names = [v.name for v in at.lake.variants(before.content_id)]
     if names:
-        say(
-            f"the variants {', '.join(names)} are of {before.name}; {version.name} wants its own: sevenfold materialize"
-        )
+        listed = ", ".join(names)
+        say(f"the variants {listed} are of {before.name}; {version.name} wants its own: sevenfold materialize")
     say(f"next: sevenfold diff {before.name} {version.name}, sevenfold urls {version.name}")
 
 
