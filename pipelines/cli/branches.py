@@ -175,7 +175,8 @@ def urls(
     if json:
         version = at.lake.version(at.dataset, ref)
         classes = list(at.lake.manifest(version.content_id).classes)
-        print_json({"version": version.name, "split": split, "variant": variant, "classes": classes, "urls": found})
+        told = {"variant": variant} if variant else {}
+        print_json({"version": version.name, "split": split, **told, "classes": classes, "urls": found})
         return
     if not found:
         print(f"{ref} has no samples in {split}", file=sys.stderr)
