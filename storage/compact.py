@@ -134,7 +134,7 @@ def _length(group: pa.Table) -> int:
 def _samples(store: Store, group: pa.Table) -> Iterator[Sample]:
     """The samples of one shard; its images are held while it is written."""
     columns = (group[c].to_pylist() for c in ("id", "ext", "cls"))
-    for key, ext, number, data in zip(*columns, _images(store, group), strict=True):
+    for key, ext, number, data in zip(*columns, images(store, group), strict=True):
         yield key, ((ext, data),) if number is None else ((ext, data), ("cls", number.encode()))
 
 
@@ -149,7 +149,7 @@ def _placed(group: pa.Table, shard: Written) -> pa.Table:
     return conform(group.append_column("components", shard.components), _SCHEMA)
 
 
-def _images(store: Store, rows: pa.Table) -> list[bytes]:
+def images(store: Store, rows: pa.Table) -> list[bytes]:
     """The images of some rows, in their order, read shard by shard and verified.
 
     Raises SevenfoldError naming shard and member.

@@ -29,7 +29,9 @@ LEAST_GRACE = 3600.0
 
 _CONTENT = re.compile(
     r"(shards|index)/[0-9a-f]{2}/[0-9a-f]{64}\.(tar|parquet)|overlays/[0-9a-f]{64}\.parquet|manifests/[0-9a-f]{64}\.json"
+    r"|variants/[0-9a-f]{64}/[^./][^/]*\.(json|parquet)"
 )
+_PART = re.compile(r"variants/[0-9a-f]{64}/\.part-[^/]+")
 _LANDING = re.compile(r"batches/[^/]+/\.landing-[0-9a-f]+")
 _LAUNCH = re.compile(r"runs/\.launches/[^/]+-[^/]+(?=/)")
 _SELECTION = re.compile(r"runs/\.selections/[^/]+\.json")
@@ -109,6 +111,8 @@ def _why(store: Store, e: Entry, kept: set[str], ended: set[str], selections: se
         return "a temporary file whose writer did not finish"
     if _LANDING.match(e.key):
         return "measurements of a landing that did not finish"
+    if _PART.fullmatch(e.key):
+        return "notes of a variant that was not finished"
     if launch := _LAUNCH.match(e.key):
         return None if _running(store, launch[0]) else "a launch of training that failed or was killed"
     if _SELECTION.fullmatch(e.key):
@@ -118,7 +122,8 @@ def _why(store: Store, e: Entry, kept: set[str], ended: set[str], selections: se
     return "a lease that has ended" if e.key in ended else None
 
 
-_KINDS = {"shards": "shard", "index": "index", "overlays": "overlay", "manifests": "manifest"}
+_KINDS = {"shards": "shard", "index": "index", "overlays": "overlay", "manifests": "manifest",
+          "variants": "file of a variant"}  # fmt: skip
 
 
 def _running(store: Store, folder: str) -> bool:

@@ -55,6 +55,22 @@ SAMPLES = pa.schema(
 )
 """A version's effective rows: the index with the overlays applied."""
 
+VARIANT = pa.schema(
+    [
+        ("id", pa.string()),
+        ("slot", pa.int32()),
+        ("shard", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("channels", pa.int32()),
+    ]
+)
+"""A variant's index, a row per sample of its version. `slot`: which of the variant's shards is the sample's place, also
+where it is in none (all after it is null): it did not decode, or was taken down before the variant was made.
+"""
+
 ALIASES = pa.schema([("id", pa.string()), ("path", pa.string()), ("label", pa.string()), ("reason", pa.string())])
 QUARANTINE = pa.schema(
     [

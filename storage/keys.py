@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.names import ALIASES_SUFFIX, check_batch, check_name, check_ref
+from sevenfold.storage.names import ALIASES_SUFFIX, check_batch, check_digest, check_name, check_ref
 
 LAKE = "lake.json"
 """What makes a folder a lake."""
@@ -62,6 +62,21 @@ def overlay_key(digest: str) -> str:
 def manifest_key(content_id: str) -> str:
     """Where a manifest lies."""
     return f"manifests/{content_id}.json"
+
+
+def variants_folder(content_id: str) -> str:
+    """The variants of a content id: their manifests and indexes."""
+    return f"variants/{check_digest(content_id, 'content id')}"
+
+
+def variant_key(content_id: str, name: str) -> str:
+    """Where a variant's manifest lies."""
+    return f"{variants_folder(content_id)}/{check_name(name, 'name of a variant')}.json"
+
+
+def variant_index_key(content_id: str, digest: str) -> str:
+    """Where a variant's index lies."""
+    return f"{variants_folder(content_id)}/{digest}.parquet"
 
 
 def digest_in(key: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -34,6 +35,7 @@ from sevenfold.storage.store import LocalStore, Store, open_store
 if TYPE_CHECKING:
     from sevenfold.storage.lineage import Lineage
     from sevenfold.storage.query import Session
+    from sevenfold.storage.variants import Variant
 
 SHARD_BYTES = 64 << 20
 """Default size of a shard: large enough to stream, small enough to hold in memory while it is written."""
@@ -274,10 +276,18 @@ class Lake:
             provenance=self._provenance(provenance, clock),
         )  # fmt: skip
 
-    def urls(self, dataset: str, ref: str = "main", split: str = "train") -> list[str]:
-        """Where a split's shards lie, for stock WebDataset readers. SevenfoldError for a version with overlays."""
+    def urls(self, dataset: str, ref: str = "main", split: str = "train", *, variant: str | None = None) -> list[str]:
+        """Where a split's shards lie, for stock WebDataset readers, or those of one of its variants.
+
+        SevenfoldError for a version with overlays; those of a variant have them in their `.cls` and their splits.
+        """
         from sevenfold.storage.urls import urls
 
+        if variant is not None:
+            from sevenfold.storage.variants import read_variant, shard_urls
+
+            found = read_variant(self.store, self.version(dataset, ref).content_id, variant)
+            return shard_urls(self.store, found, split)
         return urls(self.store, self.manifest(self.version(dataset, ref).content_id), split)
 
     def lineage(self, dataset: str, ref: str = "main") -> Lineage:
@@ -334,6 +344,57 @@ class Lake:
         With `masked`, those that were taken down keep an empty row (see storage.commit.samples).
         """
         return rows.samples(self.store, self.manifest(content_id), masked=masked)
+
+    # Variants
+
+    def materialize(
+        self,
+        dataset: str,
+        ref: str = "main",
+        *,
+        size: int,
+        format: str = "jpeg",
+        quality: int = 90,
+        channels: int | None = None,
+        name: str | None = None,
+        threads: int | None = None,
+        by: str = "library",
+        progress: Progress | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Variant:
+        """Make a variant of a version, or adopt the one that is there (see storage.materialize).
+
+        Samples that do not decode have no bytes in it; a RuntimeWarning says how many they are.
+        """
+        from sevenfold.storage.materialize import materialize
+
+        variant, _ = materialize(
+            self.store, dataset, ref, size=size, format=format, quality=quality, channels=channels, name=name,
+            shard_bytes=self.shard_bytes, threads=threads, by=by, progress=progress, clock=clock,
+        )  # fmt: skip
+        if variant.counts["undecodable"]:
+            told = f"{variant.counts['undecodable']} samples do not decode and are not in the variant {variant.name}"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
+        return variant
+
+    def variants(self, content_id: str) -> list[Variant]:
+        """The variants of a content id, by name."""
+        from sevenfold.storage.variants import list_variants
+
+        return list_variants(self.store, content_id)
+
+    def variant_samples(self, content_id: str, name: str, *, masked: bool = False) -> pa.Table:
+        """`samples_of` with the places of a variant (see storage.variants.placed)."""
+        from sevenfold.storage.variants import placed, read_variant
+
+        variant = read_variant(self.store, content_id, name)
+        return placed(self.store, variant, self.samples_of(content_id, masked=masked), masked=masked)
+
+    def remove_variant(self, content_id: str, name: str) -> None:
+        """Delete a variant's manifest; `gc` takes its files. SevenfoldError while somebody reads the version."""
+        from sevenfold.storage.variants import remove
+
+        remove(self.store, content_id, name)
 
     def redacted(self, content_id: str) -> tuple[takedown.Takedown, ...]:
         """The takedowns that took samples out of a content id, oldest first; none for nearly every one."""

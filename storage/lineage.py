@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import overlays, redactions, reviews, versions
+from sevenfold.storage import overlays, redactions, reviews, variants, versions
 from sevenfold.storage.keys import batch_key
 from sevenfold.storage.records import Batch, Version, read_json
 from sevenfold.storage.store import Store
@@ -26,7 +26,8 @@ class Lineage:
     provenance (time, code, config, run, by as far as known). `batches`: source, kind, digest, landed (unix seconds),
     counts and the version that brought each in. `edits`: every overlay on the way, with its rows, reviewers, reviews,
     queues and the version that brought it in, also where a compaction has baked it in since. `refs`: names that point
-    at the version. `models`, `runs`: what was trained on exactly its content (see `models_of`, `runs_of`).
+    at the version. `variants`: other bytes of its samples (see `facts_of`). `models`, `runs`: what was trained on
+    exactly its content (see `models_of`, `runs_of`).
     """
 
     dataset: str
@@ -36,6 +37,7 @@ class Lineage:
     ancestors: tuple[Facts, ...]
     batches: tuple[Facts, ...]
     edits: tuple[Facts, ...]
+    variants: tuple[Facts, ...]
     runs: tuple[Facts, ...]
     models: tuple[Facts, ...]
 
@@ -70,9 +72,16 @@ def lineage(store: Store, dataset: str, ref: str) -> Lineage:
         ancestors=tuple(_ancestor(v) for v in line),
         batches=tuple(_batch(store, dataset, b, v) for b, v in batches.items() if b in held),
         edits=tuple(_edit(store, redacted, d, v, decided.get(d, [])) for d, v in edits.items()),
+        variants=tuple(facts_of(v) for v in variants.list_variants(store, version.content_id)),
         runs=tuple(runs_of(store, {version.content_id})),
         models=tuple(models_of(store, {version.content_id})),
     )
+
+
+def facts_of(variant: variants.Variant) -> Facts:
+    """What to tell of a variant: name, recipe, shards (how many), counts, bytes, created."""
+    told: Facts = {k: getattr(variant, k) for k in ("name", "recipe", "counts", "created")}
+    return {**told, "shards": len(variant.shards), "bytes": variant.tar_bytes}
 
 
 def models_of(store: Store, content_ids: Collection[str]) -> list[Facts]:

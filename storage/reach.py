@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from sevenfold.storage import leases, redactions, versions
+from sevenfold.storage import leases, redactions, variants, versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.keys import index_key, manifest_key, overlay_key, shard_key, version_key
@@ -18,7 +18,7 @@ from sevenfold.storage.survey import BROKEN, reason
 
 
 def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[str]:
-    """Keys under shards/, index/, overlays/ and manifests/ that must stay.
+    """Keys under shards/, index/, overlays/, manifests/ and variants/ that must stay.
 
     Roots are all versions of all datasets (branches and tags only point at these), the packed batches that a commit
     may still take up, the overlays of reviews, and what leases name. Raises SevenfoldError when a root cannot be
@@ -44,12 +44,14 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
 
 
 def of_content(store: Store, content_id: str, redacted: redactions.Redactions) -> set[str]:
-    """The keys that one content id needs, its manifest included. Raises SevenfoldError when that cannot be read."""
+    """The keys that one content id needs, manifest and variants included; SevenfoldError when one is unreadable."""
     manifest: Manifest = _read(partial(versions.read_manifest, store, content_id), f"the manifest {content_id}")
     kept = {manifest_key(content_id), *map(overlay_key, manifest.overlays)}
     kept |= {overlay_key(redacted.last("overlays", d)) for d in manifest.overlays}
     for entry in manifest.batches:
         kept.update(_entry(redacted, entry))
+    for variant in _read(partial(variants.list_variants, store, content_id), f"the variants of {content_id}"):
+        kept |= variant.keys
     return kept
 
 

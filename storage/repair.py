@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.storage import commit as committing
-from sevenfold.storage import overlays, tar, versions
+from sevenfold.storage import overlays, tar, variants, versions
 from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.damage import walk
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY, QUARANTINE, write_parquet
-from sevenfold.storage.keys import batch_key, index_key, lost_keys, shard_key
+from sevenfold.storage.keys import batch_key, digest_in, index_key, lost_keys, shard_key
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.rebuild import rebuild_index
 from sevenfold.storage.records import Batch, Version
@@ -73,9 +73,14 @@ def repair(
         if shard_key(shard["digest"]) not in seen:
             seen.add(shard_key(shard["digest"]))
             done.append(_mend_shard(store, part, shard["digest"], everywhere))
-    advice = {"overlays": "restore it from a copy: an overlay is people's decisions, and lies nowhere else",
+    again = "a variant is not mended: remove it with `sevenfold materialize --remove NAME` and make it again"
+    derived = variants.holding(store, ())[1] if bad - seen else set()
+    advice = {"variants": again,
+              "overlays": "restore it from a copy: an overlay is people's decisions, and lies nowhere else",
               "manifests": "restore it from a copy", "datasets": "restore it from a copy"}  # fmt: skip
-    done += [Repair(k, LEFT, advice.get(k.partition("/")[0], "nothing here can mend it")) for k in sorted(bad - seen)]
+    for k in sorted(bad - seen):
+        told = again if digest_in(k) in derived else advice.get(k.partition("/")[0], "nothing here can mend it")
+        done.append(Repair(k, LEFT, told))
     return done
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from sevenfold.storage import erase, purge, redactions, tombstones
+from sevenfold.storage import erase, purge, redactions, tombstones, variants
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import check_digest
@@ -205,7 +205,8 @@ def _erase(
 ) -> None:
     """One pass: new files, then what says that they stand for the old ones, then the old ones go."""
     ids = set(takedown.ids)
-    total = len(traces.shards) + len(traces.indexes) + len(traces.overlays) + len(traces.batches) + len(traces.tables)
+    kinds = (traces.variants, traces.shards, traces.indexes, traces.overlays, traces.batches, traces.tables)
+    total = sum(map(len, kinds))
     done = 0
 
     def step(what: str) -> None:
@@ -213,6 +214,9 @@ def _erase(
         done += 1
         progress(done, total, what)
 
+    for manifest, shards in traces.variants.items():
+        variants.delete(store, manifest, shards)
+        step("deleting variants")
     cuts: dict[str, erase.Cut] = {}
     old: list[tuple[str, str]] = []
     for shard in traces.shards:

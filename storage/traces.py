@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.storage import erase, leases, redactions, tombstones, versions
+from sevenfold.storage import erase, leases, redactions, tombstones, variants, versions
 from sevenfold.storage.commit import read_batches
 from sevenfold.storage.index import ALIASES, OVERLAY, QUARANTINE, conform, read_parquet
 from sevenfold.storage.keys import aliases_key, digest_in, landing_key, lost_keys, quarantine_key, shard_key
@@ -39,6 +39,7 @@ class Traces:
     places : (source, path) under which they were landed.
     indexes, overlays : digest -> rows that show something.
     shards : digest -> bytes.
+    variants : keys of manifests -> the shards that hold one of the samples; such a variant is deleted.
     batches : mappings of dataset, batch, status, samples, aliases, quarantined.
     tables : keys of signals, predictions and queues -> rows.
     verdicts : keys of verdicts that quote a path.
@@ -56,6 +57,7 @@ class Traces:
     indexes: Mapping[str, int]
     shards: Mapping[str, int]
     overlays: Mapping[str, int]
+    variants: Mapping[str, tuple[str, ...]]
     batches: tuple[Mapping[str, Any], ...]
     tables: Mapping[str, int]
     verdicts: tuple[str, ...]
@@ -68,8 +70,8 @@ class Traces:
     @property
     def empty(self) -> bool:
         """Whether nothing is left to erase."""
-        kinds = (self.indexes, self.shards, self.overlays, self.batches, self.tables, self.verdicts, self.caches)
-        return not any(kinds)
+        files = (self.indexes, self.shards, self.overlays, self.variants, self.tables, self.verdicts, self.caches)
+        return not any(files) and not self.batches
 
 
 def survey(store: Store, ids: Collection[str], places: Collection[tuple[str, str]] = ()) -> Traces:
@@ -90,7 +92,8 @@ def survey(store: Store, ids: Collection[str], places: Collection[tuple[str, str
             shards.update(shown["shard"].drop_null().to_pylist())
             _note_pixels(pixels, shown)
     found_shards = {d: e.bytes for d in sorted(shards) if (e := store.stat(shard_key(d)))}
-    found_shards |= _unnamed_shards(store, held, set(ids))
+    holding, of_variants = variants.holding(store, ids)
+    found_shards |= _unnamed_shards(store, held | of_variants, set(ids))
     touched, batches = set(places), []
     records = [b for d in store.names("batches") for b in read_batches(store, d)]
     for batch in records:
@@ -117,6 +120,7 @@ def survey(store: Store, ids: Collection[str], places: Collection[tuple[str, str
         indexes=indexes,
         shards=found_shards,
         overlays=_overlays(store, wanted),
+        variants={k: tuple(d for d in digests if d not in held) for k, digests in holding.items()},
         batches=tuple(shown_batches),
         tables=_tables(store, wanted),
         verdicts=_quoting(store, {path for _, path in touched}),
@@ -147,6 +151,12 @@ def _unnamed_shards(store: Store, named_ones: Collection[str], ids: Collection[s
                 if any(member.id in ids for member in erase.members(f)):
                     found[digest] = entry.bytes
     return found
+
+
+def orphans(store: Store, ids: Collection[str]) -> list[str]:
+    """The shards that hold one of some samples and that no index and no variant names: a killed writer leaves such."""
+    named_ones = {d for _, table in stored(store, ["shard"]) for d in pc.unique(table["shard"]).drop_null().to_pylist()}
+    return sorted(_unnamed_shards(store, named_ones | variants.holding(store, ())[1], set(ids)))
 
 
 def _set_aside(store: Store, shards: Collection[str], ids: set[str]) -> list[str]:

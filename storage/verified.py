@@ -55,6 +55,7 @@ class Report:
     indexes: int
     overlays: int
     shards: int
+    variants: int
     samples: int
     bytes: int
     seconds: float

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sevenfold.storage import variantcheck
 from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.damage import Flaw, locate
@@ -90,8 +91,10 @@ def verify(
     began = time.perf_counter()
     threads = threads or len(os.sched_getaffinity(0))
     seen = survey(store, datasets, ref)
-    run = _Run(store, progress or silent, sum(s["bytes"] or 0 for p in seen.parts for s in p.entry["shards"]))
-    findings = [Finding(k, "unreadable", what, versions=(v,)) for k, v, what in seen.unreadable]
+    derived, unreadable = variantcheck.find(store, seen.versions)
+    total = sum(s["bytes"] or 0 for p in seen.parts for s in p.entry["shards"])
+    run = _Run(store, progress or silent, total + sum(one.variant.tar_bytes for one in derived))
+    findings = [Finding(k, "unreadable", what, versions=(v,)) for k, v, what in seen.unreadable] + unreadable
     sound: list[tuple[Part, str]] = []
     samples = sum(p.entry["samples"] or 0 for p in seen.parts)
     with ThreadPoolExecutor(threads) as pool:
@@ -106,6 +109,9 @@ def verify(
             run.count(checked.bytes)
             if not checked.findings:
                 sound.append((checked.part, checked.digest))
+        for read, wrong in _ahead(pool, variantcheck.jobs(store, derived), 2 * threads):
+            findings += wrong
+            run.count(read)
     findings += _lost(store, seen, {f.key for f in findings})
     findings += _across(store, seen)
     overlays: dict[str, list[Held]] = {}
@@ -126,6 +132,7 @@ def verify(
         indexes=len({p.entry["index"] for p in seen.parts if p.entry["index"]}),
         overlays=len(overlays),
         shards=len({s["digest"] for p in seen.parts for s in p.entry["shards"]}),
+        variants=len(derived),
         samples=samples,
         bytes=run.bytes,
         seconds=time.perf_counter() - began,

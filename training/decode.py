@@ -7,7 +7,10 @@ import io
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from sevenfold.storage.resize import npy_pixels
+
 _JPEG = b"\xff\xd8\xff"
+_NPY = b"\x93NUMPY"
 _MODES = {1: "L", 3: "RGB"}
 BROKEN = (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError)
 """What a damaged or hostile image raises in :func:`decode`."""
@@ -30,7 +33,13 @@ def decode(data: bytes, size: int, channels: int) -> np.ndarray:
     ------
     One of BROKEN when the bytes are no image.
     """
-    pixels = _decode_jpeg(data, channels) if data[:3] == _JPEG else None
+    pixels = None
+    if data[:3] == _JPEG:
+        pixels = _decode_jpeg(data, channels)
+    elif data[:6] == _NPY:  # a member of a raw variant
+        pixels = npy_pixels(data)
+        if pixels.shape[2] != channels:
+            pixels = _pixels(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels), channels)
     if pixels is None:
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
         pixels = _pixels(image, channels)

@@ -30,9 +30,9 @@ from sevenfold.training.sources import blend, same_samples
 def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     """Fill in what the configuration leaves to the lake: content id, image shape, digests of the files it names."""
     content_id = config.content_id or lake.version(config.dataset, config.ref).content_id
-    size, channels = image_shape(lake.samples_of(content_id), config)
-    if config.size is None and config.variant is not None and config.variant.partition("-")[0].isdigit():
-        size = int(config.variant.partition("-")[0])
+    chosen = config.variant
+    stored = lake.samples_of(content_id) if chosen is None else lake.variant_samples(content_id, chosen)
+    size, channels = image_shape(stored, config)
     values: dict[str, Any] = {"content_id": content_id, "size": size, "channels": channels}
     values["mix"] = [_resolve_source(lake, config, content_id, source) for source in config.mix]
     if config.select_ids is not None:
@@ -63,7 +63,7 @@ def read_samples(lake: Lake, config: TrainConfig, content_id: str | None = None)
     """
     wanted = content_id or str(config.content_id)
     if config.variant is not None:
-        return lake.variant_samples(wanted, config.variant)  # type: ignore[attr-defined]
+        return lake.variant_samples(wanted, config.variant, masked=True)
     return lake.samples_of(wanted, masked=True)
 
 

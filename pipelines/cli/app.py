@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sevenfold.pipelines.cli import branches, data, judge, keep, learn, plan, present, review, takedown, versions
+from sevenfold.pipelines.cli import (
+    branches, data, judge, keep, learn, plan, present, review, takedown, variants, versions,
+)  # fmt: skip
 from sevenfold.pipelines.cli.codes import INTERRUPTED, OK, report
 from sevenfold.pipelines.cli.console import example
 from sevenfold.pipelines.cli.session import Session
@@ -108,6 +110,7 @@ for module, panel in (
     (takedown, "Data"),
     (versions, "Versions"),
     (branches, "Versions"),
+    (variants, "Versions"),
     (keep, "Keeping"),
     (judge, "Judging"),
     (learn, "Learning"),

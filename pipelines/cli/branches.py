@@ -12,6 +12,7 @@ from sevenfold.pipelines.cli.answers import write_rows
 from sevenfold.pipelines.cli.console import date, example, print_json, print_table, progress, say
 from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.session import Session, session
+from sevenfold.pipelines.cli.variants import say_variants
 from sevenfold.pipelines.cli.versions import Ref
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ def compact(
     say(f"{version.name} on {branch}: {version.content_id[:12]}", "bold")
     for name in ("shards", "bytes", "overlays"):
         say(f"  {name:<9} {sizes[0][name]:,} -> {sizes[1][name]:,}")
+    names = [v.name for v in at.lake.variants(before.content_id)]
+    if names:
+        listed = ", ".join(names)
+        say(f"the variants {listed} are of {before.name}; {version.name} wants its own: sevenfold materialize")
     say(f"next: sevenfold diff {before.name} {version.name}, sevenfold urls {version.name}")
 
 
@@ -155,6 +160,9 @@ def urls(
     context: typer.Context,
     ref: Ref = "main",
     split: Annotated[str, typer.Option(help="train, val, test or pool.")] = "train",
+    variant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The shards of this variant instead, edits baked in.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print where a version's shards lie, one a line, for stock WebDataset readers.
@@ -163,11 +171,12 @@ def urls(
     The numbers in `.cls` are places in the list `classes` that --json prints.
     """
     at = session(context)
-    found = at.lake.urls(at.dataset, ref, split)
+    found = at.lake.urls(at.dataset, ref, split, variant=variant)
     if json:
         version = at.lake.version(at.dataset, ref)
         classes = list(at.lake.manifest(version.content_id).classes)
-        print_json({"version": version.name, "split": split, "classes": classes, "urls": found})
+        told = {"variant": variant} if variant else {}
+        print_json({"version": version.name, "split": split, **told, "classes": classes, "urls": found})
         return
     if not found:
         print(f"{ref} has no samples in {split}", file=sys.stderr)
@@ -219,6 +228,8 @@ def _show_lineage(found: Lineage) -> None:
             ],
             right=["rows"],
         )
+    if found.variants:
+        say_variants(found.variants)
     if found.runs:
         print_table(["run", "seed"], [[r["run_id"], r.get("seed")] for r in found.runs])
     if found.models:
@@ -245,6 +256,6 @@ COMMANDS = (
     ("merge", merge, example("sevenfold merge trial", "sevenfold merge trial --into main --rows conflicts.parquet")),
     ("rollback", rollback, example("sevenfold rollback v2")),
     ("compact", compact, example("sevenfold compact")),
-    ("urls", urls, example("sevenfold urls v4 --split train")),
+    ("urls", urls, example("sevenfold urls v4 --split train", "sevenfold urls v4 --variant 160-jpeg")),
     ("lineage", lineage, example("sevenfold lineage v3 --json")),
 )

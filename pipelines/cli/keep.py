@@ -87,7 +87,7 @@ def verify(
 
 def _totals(report: Report) -> dict[str, Any]:
     rate = report.bytes / 1e6 / report.seconds if report.seconds else None
-    fields = ("versions", "indexes", "overlays", "shards", "samples", "bytes", "seconds", "deep")
+    fields = ("versions", "indexes", "overlays", "shards", "variants", "samples", "bytes", "seconds", "deep")
     return {"clean": report.clean, **{f: getattr(report, f) for f in fields}, "megabytes_per_second": rate}
 
 
@@ -95,9 +95,10 @@ def _show(report: Report) -> None:
     from sevenfold.storage.verified import CACHE
 
     rate = _totals(report)["megabytes_per_second"] or 0.0
+    derived = f", and {report.variants:,} variants" if report.variants else ""
     say(
         f"{report.shards:,} shards, {report.indexes:,} indexes and {report.overlays:,} overlays of {report.versions:,} "
-        f"versions: {report.bytes / 1e6:,.1f} MB in {report.seconds:.1f} s ({rate:,.0f} MB/s)"
+        f"versions{derived}: {report.bytes / 1e6:,.1f} MB in {report.seconds:.1f} s ({rate:,.0f} MB/s)"
         f"{', every image decoded' if report.deep else ''}"
     )
     if report.clean:

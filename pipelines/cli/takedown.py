@@ -100,6 +100,11 @@ def _show(found: Traces, pages: list[str]) -> None:
         rows = [[m["model"], m["content_id"][:12], words[m["trained"]]] for m in found.models]
         print_table(["model of these versions", "content", "trained on them"], rows)
         say("models are not changed: what they learned stays in them; train again without the samples if it must not")
+    for key in found.variants:
+        _, content, name = key.removesuffix(".json").split("/")
+        say(
+            f"the variant {name} of {content[:12]} is deleted whole; make it again with sevenfold materialize", "yellow"
+        )
     if found.twins:
         say(f"{len(found.twins):,} other samples have the same pixels: --twins takes them too", "yellow")
     if found.readers:
@@ -120,6 +125,8 @@ def _counts(found: Traces) -> list[list[Any]]:
         ["indexes (rewritten)", len(found.indexes), sum(found.indexes.values()), None],
         ["overlays (rewritten)", len(found.overlays), sum(found.overlays.values()), None],
     ]
+    held = sum(len(shards) for shards in found.variants.values())
+    kinds += [["variants (deleted: make them again)", len(found.variants) + held, None, None]] if found.variants else []
     for name in ("samples", "aliases", "quarantined"):
         counts = [b[name] for b in found.batches if b[name]]
         kinds.append([f"landings: {name}", len(counts), sum(counts), None])
@@ -139,6 +146,7 @@ def _plan(found: Traces) -> dict[str, Any]:
         "shards": dict(found.shards),
         "indexes": dict(found.indexes),
         "overlays": dict(found.overlays),
+        "variants": {key: list(shards) for key, shards in found.variants.items()},
         "batches": list(found.batches),
         "tables": dict(found.tables),
         "verdicts": list(found.verdicts),

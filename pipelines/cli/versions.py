@@ -100,6 +100,10 @@ def show(context: typer.Context, ref: Ref = "main", json: Json = False) -> None:
         ],
         right=["samples", "shards"],
     )
+    if found["variants"]:
+        from sevenfold.pipelines.cli.variants import say_variants
+
+        say_variants(found["variants"])
     splits = list(found["splits"])
     rows = [[name, *(counts.get(s, 0) for s in splits)] for name, counts in found["classes"].items()]
     print_table(["class", *splits], rows, right=splits)
@@ -204,6 +208,7 @@ def _version(at: Session, version: Version) -> dict[str, Any]:
 
 
 def _facts(at: Session, version: Version) -> dict[str, Any]:
+    from sevenfold.storage.lineage import facts_of
     from sevenfold.storage.redactions import current, opened
 
     manifest = opened(at.lake.manifest(version.content_id), current(at.lake.store))
@@ -235,6 +240,7 @@ def _facts(at: Session, version: Version) -> dict[str, Any]:
         "shards": len(manifest.shards),
         "bytes": sum(s["bytes"] for s in manifest.shards),
         "overlays": len(manifest.overlays),
+        "variants": [facts_of(v) for v in at.lake.variants(version.content_id)],
     }
 
 

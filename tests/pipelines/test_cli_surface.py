@@ -26,7 +26,7 @@ COMMANDS = dict(get_command(app).commands)  # type: ignore[attr-defined]
 WANTED = {
     "init", "ingest", "check", "commit", "log", "diff", "show", "tag", "branch", "rollback", "query", "train", "score",
     "mine", "review", "gate", "promote", "report", "demo", "ui", "merge", "compact", "urls", "lineage", "withdraw",
-    "verify", "gc", "plan",
+    "verify", "gc", "plan", "materialize",
     "takedown",
 }  # fmt: skip
 HEAVY = (
