@@ -113,7 +113,7 @@ def image_shape(samples: pa.Table, config: TrainConfig) -> tuple[int, int]:
     if config.size is not None:
         size = config.size
     else:
-        sides = set(pc.unique(samples["width"]).to_pylist()) | set(pc.unique(samples["height"]).to_pylist())
+        sides = {x for name in ("width", "height") for x in pc.unique(samples[name].drop_null()).to_pylist()}
         size = sides.pop() if len(sides) == 1 else 64
     if config.channels is not None:
         return size, config.channels

@@ -10,8 +10,18 @@ import typer
 from typer.core import TyperGroup
 
 from sevenfold.pipelines.cli import (
-    branches, data, judge, keep, learn, plan, present, review, takedown, variants, versions,
-)  # fmt: skip
+    branches,
+    data,
+    judge,
+    keep,
+    learn,
+    plan,
+    present,
+    review,
+    takedown,
+    variants,
+    versions,
+)
 from sevenfold.pipelines.cli.codes import INTERRUPTED, OK, report
 from sevenfold.pipelines.cli.console import example
 from sevenfold.pipelines.cli.session import Session
