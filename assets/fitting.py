@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.assets.runs import run_folder
-from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
@@ -51,6 +49,7 @@ def from_champion(
     Raises SevenfoldError without a champion, or when nothing is new.
     """
     from sevenfold.training.replay import replay_selection
+    from sevenfold.training.run import run_key
 
     model = champion(lake, project)
     if model is None:
@@ -63,10 +62,10 @@ def from_champion(
         )
     replayed = replay_selection(new, samples, ratio=replay, seed=seed)
     ids = sorted([*new, *replayed])
-    path = lake.root / "runs" / ".selections" / f"{digest_json(ids)[:16]}.json"
-    if not files.create(path, canonical_json(ids)):
-        path.touch()  # young again, so that garbage collection leaves it to this run
-    changed = config.changed(init_from=str(run_folder(lake, model.run_id)), select_ids=str(path))
+    store, key = lake.store, f"runs/.selections/{digest_json(ids)[:16]}.json"
+    if not store.create(key, canonical_json(ids)):
+        store.renew(key)  # garbage collection leaves it to this run
+    changed = config.changed(init_from=f"{store.url}/{run_key(model.run_id)}", select_ids=f"{store.url}/{key}")
     return changed, {"new": len(new), "replayed": len(replayed)}
 
 
@@ -89,15 +88,16 @@ def register(
 ) -> Model:
     """Register one finished run (its result.json) under the project's model name; doing it again changes nothing."""
     from sevenfold.training import registry
+    from sevenfold.training.run import run_key
 
-    folder = run_folder(lake, result["run_id"])
-    config = json.loads((folder / "config.json").read_bytes())
+    run = result["run_id"]
+    config = json.loads(lake.store.read(run_key(run, "config.json")))
     version = _version_of(lake, project, result["content_id"])
     return registry.register(
         lake,
         project.model,
-        run_id=result["run_id"],
-        weights=folder / "model.safetensors",
+        run_id=run,
+        weights=lake.store.local(run_key(run, "model.safetensors")),
         dataset=project.dataset,
         version=version,
         content_id=result["content_id"],

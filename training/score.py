@@ -20,7 +20,7 @@ from sevenfold.training.config import TrainConfig
 from sevenfold.training.loader import label_numbers
 from sevenfold.training.place import Place
 from sevenfold.training.predict import measure, prediction_table
-from sevenfold.training.run import finished, run_folder, write_json
+from sevenfold.training.run import finished, run_key, write_json
 from sevenfold.training.task import Task, reading, resolve
 from sevenfold.training.trainer import train_run
 
@@ -53,7 +53,7 @@ def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) ->
         runs.append(train_run(task, one.seeds[0], place, progress))
         dataset = task.__dict__.get("dataset", dataset)
     run = score_id(runs)
-    done = finished(lake.root, run)
+    done = finished(lake.store, run)
     if place.sum([done is not None])[0] == place.world and done is not None:
         return done
     result: dict[str, Any] = {}
@@ -62,8 +62,8 @@ def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) ->
         table = combine(samples, [lake.predictions(r["run_id"]) for r in runs], classes, str(config.content_id))
         lake.write_predictions(run, table)
         result = _result(run, config, runs, table, classes)
-        write_json(run_folder(lake.root, run) / "config.json", {**result["about"], "run_id": run})
-        write_json(run_folder(lake.root, run) / "result.json", result)
+        write_json(lake.store, run_key(run, "config.json"), {**result["about"], "run_id": run})
+        write_json(lake.store, run_key(run, "result.json"), result)
     place.wait()
     return result
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.leases import lease
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.training.config import TrainConfig
+from sevenfold.training.inputs import local_file, on_this_machine, weights_path
 from sevenfold.training.loader import SampleDataset, masked_rows
 from sevenfold.training.plan import EpochPlan
 from sevenfold.training.selection import Selection, image_shape, read_ids, select
@@ -27,24 +27,15 @@ def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     size, channels = image_shape(lake.samples_of(content_id), config)
     values = {"content_id": content_id, "size": size, "channels": channels}
     if config.select_ids is not None:
-        values["select_digest"] = digest_json(read_ids(Path(config.select_ids)))
+        values["select_digest"] = digest_json(read_ids(local_file(lake.store, config.select_ids)))
     if config.init_from is not None:
-        values["init_digest"] = digest_bytes(weights_path(config.init_from).read_bytes())
+        values["init_digest"] = digest_bytes(weights_path(lake.store, config.init_from).read_bytes())
     return config.changed(**values)
 
 
 def reading(lake: Lake, content_id: str, what: str, rank: int) -> AbstractContextManager[object]:
     """Rank 0 holds a lease on a version while it is read, so that no file of it is deleted meanwhile."""
     return lease(lake.store, what, content_ids=[content_id]) if rank == 0 else nullcontext()
-
-
-def weights_path(init_from: str) -> Path:
-    """The model.safetensors that `init_from` (a file, or the folder of a run or model) means."""
-    path = Path(init_from)
-    path = path / "model.safetensors" if path.is_dir() else path
-    if not path.is_file():
-        raise SevenfoldError("there are no weights", where=str(path), expected="a model.safetensors or its folder")
-    return path
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ class Task:
         classes = tuple(lake.manifest(config.content_id).classes)
         if not classes:
             raise SevenfoldError("this version has no classes", where=config.dataset, do="label some samples first")
-        return Task(lake, config, table, classes, select(table, config))
+        return Task(lake, config, table, classes, select(table, on_this_machine(lake.store, config)))
 
     @cached_property
     def dataset(self) -> SampleDataset:

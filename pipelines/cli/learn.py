@@ -55,7 +55,7 @@ def train(
     if from_champion:
         config, counts = fitting.from_champion(at.lake, at.project, config)
     with progress("starting the training") as report:
-        runs = launch(at.lake.root, config, progress=report)["runs"]
+        runs = launch(at.lake.store.url, config, progress=report)["runs"]
     origin = parent.ref if from_champion and parent else None
     registered = fitting.register(at.lake, at.project, runs[0], parent=origin)
     if json:
@@ -93,7 +93,7 @@ def score(
     config = fitting.settings(at.lake, at.project, ref, _settings(given, set_))
     _warn_of_takedowns(at, ref)
     with progress("starting the fold models") as report:
-        found = launch(at.lake.root, config, "score", progress=report)["score"]
+        found = launch(at.lake.store.url, config, "score", progress=report)["score"]
     if json:
         print_json(found)
         return
@@ -176,6 +176,8 @@ def _show_run(run: Mapping[str, Any]) -> None:
     print_table(names, rows, right=names)
     told = [f"{split} {_percent(s['accuracy'])} of {s['n']:,}" for split, s in run["splits"].items() if s["n"]]
     say(f"  accuracy: {', '.join(told) or 'no held-out sample has a label'}")
+    for note in run.get("notes", ()):
+        say(f"  {note}", "yellow")
     if run["failed"]:
         say(f"  {len(run['failed'])} samples did not decode and were left out", "yellow")
 
