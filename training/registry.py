@@ -246,11 +246,14 @@ def _claim(store: Store, home: str, name: str, run_id: str, content_id: str) -> 
 
 
 def _claimed(store: Store, home: str, number: int) -> dict[str, Any]:
-    try:
-        claim: dict[str, Any] = json.loads(store.read(f"{home}/{number}/{CLAIM}"))
-    except FileNotFoundError:
-        return {}
-    return claim
+    """Who took a number (run_id, content_id): its claim says so, and without one the model itself; {} for nobody."""
+    for name in (CLAIM, CARD):
+        try:
+            claim: dict[str, Any] = json.loads(store.read(f"{home}/{number}/{name}"))
+        except FileNotFoundError:
+            continue
+        return claim
+    return {}
 
 
 def _store_weights(store: Store, key: str, source: Path, digest: str) -> str:

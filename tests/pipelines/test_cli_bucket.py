@@ -16,6 +16,7 @@ COUNTS = {"train": 24, "val": 6, "test": 40, "pool": 10}
 QUICK = "[train]\nepochs = 2\nbatch_size = 24\nwidths = [8]\nthreads = 1\nlr = 0.1\nprecision = 'fp32'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_the_loop_on_a_bucket(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()

@@ -81,6 +81,12 @@ def test_the_same_run_is_registered_once(lake: FakeLake) -> None:
         put(lake, "r1", content_id="c9")
 
 
+def test_a_run_is_known_by_its_model_when_its_claim_is_gone(lake: FakeLake) -> None:
+    first = put(lake, "r1")
+    lake.store.delete("models/clothes/1/claim.json")
+    assert put(lake, "r1") == first and put(lake, "r2").number == 2
+
+
 def test_what_a_model_saw_follows_its_parents(lake: FakeLake) -> None:
     put(lake, "r1")
     child = put(lake, "r2", content_id="c3", saw=["c2"], parent="clothes/1")
