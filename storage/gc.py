@@ -113,8 +113,9 @@ def _why(store: Store, e: Entry, kept: set[str], ended: set[str], selections: se
         return "measurements of a landing that did not finish"
     if launch := _LAUNCH.match(e.key):
         return None if _running(store, launch[0]) else "a launch of training that failed or was killed"
-    if claim := _CLAIM.match(e.key):  # training.registry writes model.json last
-        return None if claim[0] in models else "a registration of a model that did not finish"
+    if claim := _CLAIM.match(e.key):  # see training.registry: model.json comes last, and claims stay for ever
+        stays = claim[0] in models or e.key == f"{claim[0]}/claim.json"
+        return None if stays else "a registration of a model that did not finish"
     if _SELECTION.fullmatch(e.key):
         return None if e.key.rpartition("/")[2] in selections else "a list of samples that no run or model names"
     if _LOCK.fullmatch(e.key) and isinstance(store, BucketStore):  # on a disk the kernel keeps locks, the file stays

@@ -219,17 +219,18 @@ def _load(store: Store, folder: str) -> Model:
 
 
 def _claim(store: Store, home: str, name: str, run_id: str, content_id: str) -> int:
-    """The number of a run: the one it claimed before, else the first free one past all that were ever taken.
+    """The number of a run: the one it claimed before, else the first that nobody has claimed.
 
-    Two that register one run at once meet at the same number: each looks at every claim from the first number that
-    was free when it began, and a claim is never taken back.
+    Claims are never taken back, and who finds a number claimed tries the next one, so the claimed numbers have no
+    gap. Two that register one run at once therefore meet: whoever is second comes to the first one's claim before it
+    comes to a free number. (A folder without a claim is no claim: it may be about to get one.)
     """
     mine = canonical_json({"format": 1, "run_id": run_id, "content_id": content_id})
     taken = sorted(int(n) for n in store.names(home) if _is_number(n))
     claims = dict(zip(taken, store.together(lambda n: _claimed(store, home, n), taken), strict=True))
     number = next((n for n, claim in claims.items() if claim.get("run_id") == run_id), None)
     if number is None:
-        number = max(taken, default=0) + 1
+        number = max((n for n, claim in claims.items() if claim), default=0) + 1
         while not store.create(f"{home}/{number}/{CLAIM}", mine):
             if _claimed(store, home, number).get("run_id") == run_id:
                 break

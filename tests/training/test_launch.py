@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sevenfold.training.config import parse
-from sevenfold.training.launch import KEPT, PROGRESS, SPEC, folder_of_launches, prepare
+from sevenfold.training.launch import KEPT, PROGRESS, folder_of_launches, prepare
 
 CONFIG = parse({"dataset": "toy"})
 URL = "s3://some-bucket/a/lake"
@@ -23,12 +23,11 @@ def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder_of_launches(URL)
 
 
-def old(spec: Path) -> Path:
-    """Make a launch's files older than KEPT; returns its folder."""
+def old(spec: Path) -> None:
+    """Make a launch's files older than KEPT."""
     (spec.parent / PROGRESS).write_text("")
     for path in spec.parent.iterdir():
         os.utime(path, (time.time() - KEPT - 60,) * 2)
-    return spec.parent
 
 
 def test_a_bucket_sees_nothing_of_a_launch(launches: Path, tmp_path: Path) -> None:
@@ -41,12 +40,15 @@ def test_a_bucket_sees_nothing_of_a_launch(launches: Path, tmp_path: Path) -> No
 
 
 def test_failed_launches_on_a_bucket_are_removed_after_a_week_but_none_that_runs(launches: Path) -> None:
-    failed, other = old(prepare(URL, CONFIG)), prepare(URL, CONFIG.changed(attempt=1)).parent
-    running = old(prepare(URL, CONFIG.changed(attempt=2)))
-    grown = old(prepare(URL, CONFIG.changed(attempt=3)))
-    (grown / PROGRESS).write_text('[1, 2, "training"]\n')
-    with open(launches / f"{running.name.partition('-')[0]}.lock", "w") as held:
+    failed = prepare(URL, CONFIG)
+    other = prepare(URL, CONFIG.changed(attempt=1))
+    running = prepare(URL, CONFIG.changed(attempt=2))
+    grown = prepare(URL, CONFIG.changed(attempt=3))
+    for spec in (failed, running, grown):
+        old(spec)
+    (grown.parent / PROGRESS).write_text('[1, 2, "training"]\n')
+    with open(launches / f"{running.parent.name.partition('-')[0]}.lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        new = prepare(URL, CONFIG.changed(attempt=4)).parent
-    assert not failed.exists()
-    assert all((folder / SPEC).exists() for folder in (other, running, grown, new))
+        new = prepare(URL, CONFIG.changed(attempt=4))
+    assert not failed.parent.exists()
+    assert all(spec.exists() for spec in (other, running, grown, new))
