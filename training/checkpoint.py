@@ -60,7 +60,7 @@ def steps(store: Store, folder: str) -> list[int]:
 
 def load_newest(store: Store, folder: str) -> tuple[Loaded | None, list[str]]:
     """(the newest whole checkpoint or None, what was passed over on the way to it, a sentence each)."""
-    passed = []
+    passed: list[str] = []
     for step in reversed(steps(store, folder)):
         try:
             return Loaded(step, *_load(store, _at(folder, step))), passed

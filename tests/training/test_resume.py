@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from sevenfold.storage import Lake
+from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.store import LocalStore, Store, open_store
 from sevenfold.training import checkpoint
 from sevenfold.training.config import TrainConfig, parse
@@ -97,7 +98,12 @@ def kill_during_training(root: Path | str, settings: TrainConfig, after: int) ->
     [("disk", 1), ("disk", 2), ("bucket", 1), pytest.param("bucket", 2, marks=pytest.mark.slow)],
 )
 def test_killed_and_resumed_equals_uninterrupted(
-    toy_root: Path, tmp_path: Path, where: str, ranks: int, request: pytest.FixtureRequest
+    toy_root: Path,
+    tmp_path: Path,
+    where: str,
+    ranks: int,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The one that is killed runs on a disk or in a bucket, the one that is left alone always on a disk."""
     killed: Path | str = tmp_path / "killed" if where == "disk" else request.getfixturevalue("bucket")
@@ -106,6 +112,8 @@ def test_killed_and_resumed_equals_uninterrupted(
         store.create(entry.key, quiet.read(entry.key))
     settings = config(ranks=ranks)
     kill_during_training(killed, settings, after=7)
+    if where == "bucket":  # it goes on on another machine, which has no copies yet
+        monkeypatch.setenv("SEVENFOLD_CACHE", str(tmp_path / "another"))
     found, expected = finish(killed, settings), finish(toy_root, settings)
     assert found["run_id"] == expected["run_id"] and not found["adopted"] and found["notes"] == []
 
@@ -201,6 +209,59 @@ def test_a_torn_checkpoint_is_never_believed(store: Store, torn: str) -> None:
     assert {e.key.split("/")[3] for e in store.entries("", hidden=True)} == {"step-00000005", "step-00000010"}
     checkpoint.save(store, FOLDER, 15, tensors(15), {"step": 15}, keep=3)
     assert taken(store) == (15, [])
+
+
+class Cut(Exception):
+    """The process ended here."""
+
+
+class _Counting:
+    """A store that ends its process instead of its n-th write."""
+
+    left = 0
+
+    def _one(self) -> None:
+        if self.left == 0:
+            raise Cut
+        self.left -= 1
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._one()
+        super().replace(key, data)  # type: ignore[misc]
+
+    def delete(self, key: str) -> bool:
+        self._one()
+        return bool(super().delete(key))  # type: ignore[misc]
+
+
+class CutDisk(_Counting, LocalStore):
+    """A disk."""
+
+
+class CutBucket(_Counting, BucketStore):
+    """A bucket."""
+
+
+def test_a_process_that_ends_between_any_two_writes_leaves_a_whole_checkpoint(store: Store) -> None:
+    for after in range(6):
+        cut: Any = CutDisk(store.root) if isinstance(store, LocalStore) else CutBucket(store.url)
+        for step in (5, 10):
+            checkpoint.save(store, FOLDER, step, tensors(step), {"step": step}, keep=2)
+        cut.left = after
+        ended = after < 4  # tensors, meta, and the two files of the oldest
+        try:
+            checkpoint.save(cut, FOLDER, 15, tensors(15), {"step": 15}, keep=2)
+        except Cut:
+            assert ended
+        else:
+            assert not ended
+        assert taken(store) == (10 if after < 2 else 15, [])
+        step, _ = taken(store)
+        checkpoint.clean(store, FOLDER, step)
+        checkpoint.save(store, FOLDER, 15, tensors(15), {"step": 15}, keep=2)
+        assert checkpoint.steps(store, FOLDER) == [10, 15] and len(store.entries("", hidden=True)) == 4
+        checkpoint.clean(store, FOLDER, 0)
+        assert store.entries("", hidden=True) == []
 
 
 def test_what_killed_writers_left_is_cleared_away(store: Store) -> None:
