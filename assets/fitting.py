@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.assets.runs import run_folder
-from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
@@ -51,6 +49,7 @@ def from_champion(
     Raises SevenfoldError without a champion, or when nothing is new.
     """
     from sevenfold.training.replay import replay_selection
+    from sevenfold.training.run import run_key
 
     model = champion(lake, project)
     if model is None:
@@ -62,12 +61,21 @@ def from_champion(
             f"{config.ref} holds no training sample that {model.ref} has not learned", do="review a queue and commit"
         )
     replayed = replay_selection(new, samples, ratio=replay, seed=seed)
-    ids = sorted([*new, *replayed])
-    path = lake.root / "runs" / ".selections" / f"{digest_json(ids)[:16]}.json"
-    if not files.create(path, canonical_json(ids)):
-        path.touch()  # young again, so that garbage collection leaves it to this run
-    changed = config.changed(init_from=str(run_folder(lake, model.run_id)), select_ids=str(path))
+    changed = config.changed(
+        init_from=f"{lake.store.url}/{run_key(model.run_id)}",
+        select_ids=_write_ids(lake, new),
+        mix=[{"ids": _write_ids(lake, replayed), "ratio": len(replayed) / len(new)}] if replayed else [],
+    )
     return changed, {"new": len(new), "replayed": len(replayed)}
+
+
+def _write_ids(lake: Lake, ids: Iterable[str]) -> str:
+    """Keep a list of ids in the lake, named by its content; returns its place."""
+    listed = sorted(ids)
+    key = f"runs/.selections/{digest_json(listed)[:16]}.json"
+    if not lake.store.create(key, canonical_json(listed)):
+        lake.store.renew(key)  # garbage collection leaves it to this run
+    return f"{lake.store.url}/{key}"
 
 
 def new_to(lake: Lake, model: Model, samples: pa.Table) -> list[str]:
@@ -89,15 +97,16 @@ def register(
 ) -> Model:
     """Register one finished run (its result.json) under the project's model name; doing it again changes nothing."""
     from sevenfold.training import registry
+    from sevenfold.training.run import run_key
 
-    folder = run_folder(lake, result["run_id"])
-    config = json.loads((folder / "config.json").read_bytes())
+    run = result["run_id"]
+    config = json.loads(lake.store.read(run_key(run, "config.json")))
     version = _version_of(lake, project, result["content_id"])
     return registry.register(
         lake,
         project.model,
-        run_id=result["run_id"],
-        weights=folder / "model.safetensors",
+        run_id=run,
+        weights=lake.store.local(run_key(run, "model.safetensors")),
         dataset=project.dataset,
         version=version,
         content_id=result["content_id"],

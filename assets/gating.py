@@ -6,21 +6,19 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.assets.judging import judge_version
-from sevenfold.assets.runs import run_folder
-from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.project import Project, section
 from sevenfold.storage.records import Version
+from sevenfold.storage.signals import predictions_key
 
 if TYPE_CHECKING:
     from sevenfold.training.gate import GatePolicy
@@ -158,8 +156,10 @@ def policy_of(project: Project) -> GatePolicy:
 def outcomes(lake: Lake, name: str) -> list[Outcome]:
     """Every recorded answer of the gate about a model's numbers, oldest first."""
     found = []
-    for path in sorted(_folder(lake, name).glob("[0-9]*.json")):
-        value = json.loads(path.read_bytes())
+    for file, data in sorted(lake.store.read_folder(_folder(name), ".json").items()):
+        if not file[0].isdigit():
+            continue
+        value = json.loads(data)
         value.pop("format")
         found.append(Outcome(**{**value, "reasons": tuple(value["reasons"]), "slices": tuple(value["slices"])}))
     return found
@@ -174,28 +174,31 @@ def find_model(lake: Lake, project: Project, text: str) -> Model:
 
 def predictions_of(lake: Lake, model: Model, version: Version, progress: Progress = silent) -> pa.Table:
     """A model's predictions of a version: those its run made when it trained on it, else made now, without training."""
-    own = lake.root / "predictions" / f"{model.run_id}.parquet"
-    if model.content_id == version.content_id and own.exists():
+    own = predictions_key(model.run_id)
+    if model.content_id == version.content_id and lake.store.exists(own):
         return lake.predictions(model.run_id)
     from sevenfold.training.config import parse
     from sevenfold.training.launch import launch
+    from sevenfold.training.run import run_key
 
     trained = dict(model.config.get("config", model.config))
     kept = ("size", "channels", "model", "widths", "norm", "precision", "train_splits", "eval_splits", "threads")
-    run = run_folder(lake, model.run_id)  # beside its weights lie the ids that it was trained on
+    # beside a run's weights lie the ids that it was trained on
+    run_kept = lake.store.exists(run_key(model.run_id, "model.safetensors"))
+    folder = run_key(model.run_id) if run_kept else model.folder
     config = parse(
         {
             **{k: trained[k] for k in kept if k in trained},
             "dataset": version.dataset,
             "ref": version.name,
             "content_id": version.content_id,
-            "init_from": str(run if (run / "model.safetensors").exists() else model.folder),
+            "init_from": f"{lake.store.url}/{folder}",
             "epochs": 0,
             "predict": "out_of_sample",
         },
         f"evaluation of {model.ref}",
     )
-    result = launch(lake.root, config, progress=progress)
+    result = launch(lake.store.url, config, progress=progress)
     return lake.predictions(result["runs"][0]["run_id"])
 
 
@@ -213,7 +216,7 @@ def _test_version(lake: Lake, project: Project, ref: str | None, models: list[Mo
     if wrong:
         raise SevenfoldError(
             f"{wrong[0].ref} was trained on the dataset {wrong[0].dataset}",
-            where=str(wrong[0].folder),
+            where=f"{lake.store.url}/{wrong[0].folder}",
             expected=f"models of {project.dataset}",
             do=f"add --dataset {wrong[0].dataset}, or choose another model",
         )
@@ -244,8 +247,8 @@ def _blocks(
     return [f"{v.v}.{v.check}: {v.message}" for v in card.verdicts if v.blocking and v.result == "fail"]
 
 
-def _folder(lake: Lake, name: str) -> Path:
-    return lake.root / "models" / name / "gate"
+def _folder(name: str) -> str:
+    return f"models/{name}/gate"
 
 
 def _record(lake: Lake, name: str, outcome: Outcome) -> None:
@@ -255,5 +258,5 @@ def _record(lake: Lake, name: str, outcome: Outcome) -> None:
         return
     number = len(known) + 1
     data = canonical_json({"format": 1, **outcome.__dict__})
-    while not files.create(_folder(lake, name) / f"{number:06d}.json", data):
+    while not lake.store.create(f"{_folder(name)}/{number:06d}.json", data):
         number += 1

@@ -54,7 +54,7 @@ def model(
     parent = fitting.champion(lake, project) if config.from_champion else None
     if parent is not None:
         settings, counts = fitting.from_champion(lake, project, settings, replay=config.replay)
-    result, told = _through_pipes(context, lake.root, settings, "train", progress)
+    result, told = _through_pipes(context, lake.store.url, settings, "train", progress)
     first = fitting.register(lake, project, result["runs"][0], parent=parent.ref if parent else None)
     return dg.MaterializeResult(metadata={**told, **counts, "model": first.ref, "version": first.version})
 
@@ -75,7 +75,7 @@ def predictions(
     lake = project.open_lake()
     ranks = {"ranks": config.ranks} if config.ranks else {}
     settings = fitting.settings(lake, project, config.branch, {"folds": config.folds, **ranks})
-    result, told = _through_pipes(context, lake.root, settings, "score", progress)
+    result, told = _through_pipes(context, lake.store.url, settings, "score", progress)
     yield dg.MaterializeResult(metadata=told)
     verdicts = judging.judge_version(lake, project, config.branch, result["score"]["run_id"])
     yield from as_results("predictions", MODEL_VS, verdicts)
@@ -101,7 +101,7 @@ def champion(
 
 
 def _through_pipes(
-    context: dg.AssetExecutionContext, root: Any, settings: TrainConfig, mode: launch.Mode, progress: Progress
+    context: dg.AssetExecutionContext, url: str, settings: TrainConfig, mode: launch.Mode, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Launch and wait; returns the result and the metadata that rank 0 reported through Dagster Pipes."""
     with dg.open_pipes_session(
@@ -110,7 +110,7 @@ def _through_pipes(
         message_reader=dg.PipesTempFileMessageReader(),
     ) as session:
         result = launch.run(
-            launch.prepare(root, settings, mode), progress=progress, extra_env=session.get_bootstrap_env_vars()
+            launch.prepare(url, settings, mode), progress=progress, extra_env=session.get_bootstrap_env_vars()
         )
     reported = session.get_results(implicit_materializations=False)
     told = {k: v for r in reported if isinstance(r, dg.MaterializeResult) for k, v in (r.metadata or {}).items()}

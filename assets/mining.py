@@ -82,7 +82,7 @@ def _scored(lake: Lake, project: Project, ref: str, producer: str | None) -> tup
     if found is None or not pc.any(pc.greater_equal(found[1]["fold"], 0)).as_py():  # a training run scores no fold
         raise SevenfoldError(
             f"no run has scored {version.name}",
-            where=str(lake.root / "predictions"),
+            where=f"{lake.store.url}/predictions",
             expected="out-of-sample predictions of this version",
             do=f"run `sevenfold score {version.name}` first",
         )

@@ -11,7 +11,7 @@ from typing import Any
 from sevenfold.assets import picturing
 from sevenfold.assets.gating import Outcome, outcomes
 from sevenfold.assets.mining import SUSPECTED, queue_names
-from sevenfold.assets.runs import arms_of, compare_arms, results_of, run_folder
+from sevenfold.assets.runs import arms_of, compare_arms, results_of, steps_of
 from sevenfold.assets.tracing import ancestors, lineage
 from sevenfold.quality.report import (
     Arm,
@@ -146,7 +146,8 @@ def _balance(lake: Lake, version: Version) -> ClassBalance:
 def _curves(lake: Lake, version: Version) -> list[Curve]:
     found = []
     for result in results_of(lake, version.content_id):
-        points = [(float(h["epoch"]), h["val_accuracy"]) for h in result["history"] if h["val_accuracy"] is not None]
+        history = [h for h in result["history"] if "epoch" in h]  # the axis is epochs, and draws make none
+        points = [(float(h["epoch"]), h["val_accuracy"]) for h in history if h["val_accuracy"] is not None]
         if points:
             found.append(Curve(result["run_id"], version.name, tuple(points)))
     return found
@@ -161,11 +162,9 @@ def _arms(lake: Lake, project: Project, line: list[Version]) -> tuple[tuple[Arm,
 
 
 def _steps(lake: Lake, version: Version) -> list[StepTimes]:
-    from sevenfold.training.steps import read_steps
-
     found = []
     for result in results_of(lake, version.content_id):
-        steps = read_steps(run_folder(lake, result["run_id"]) / "steps")
+        steps = steps_of(lake, result["run_id"])
         if not steps.num_rows:
             continue
         means = {p: 1000 * float(steps[p].to_numpy().mean()) for p in ("data", "forward", "backward", "optimizer")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,26 +22,28 @@ def results_of(lake: Lake, content_id: str, *, whole: bool = True) -> list[dict[
     `whole`: only runs that trained on all of it; a fold of out-of-fold scoring is none.
     """
     found = []
-    for path in (lake.root / "runs").glob("*/result.json"):
-        result = json.loads(path.read_bytes())
+    ended = [e for e in lake.store.entries("runs") if e.key.endswith("/result.json")]
+    for entry, data in zip(ended, lake.store.together(lambda e: lake.store.read(e.key), ended), strict=True):
+        result = json.loads(data)
         config = result.get("config")  # the combined result of out-of-fold scoring has none
         trained = config and config.get("epochs") != 0  # an evaluation of another version's model trains nothing
         if trained and result["content_id"] == content_id and not (whole and config.get("hold_out")):
-            found.append((path.stat().st_mtime, result["run_id"], result))
+            found.append((entry.modified, result["run_id"], result))
     return [result for _, _, result in sorted(found, key=lambda f: f[:2])]
 
 
-def run_folder(lake: Lake, run: str) -> Path:
-    """Where a run lies."""
-    return lake.root / "runs" / run
+def steps_of(lake: Lake, run: str) -> pa.Table:
+    """The per-step times of a run, of every rank."""
+    from sevenfold.training.run import run_key
+    from sevenfold.training.steps import read_steps
+
+    return read_steps(lake.store, run_key(run, "steps"))
 
 
 def newest_steps(lake: Lake, content_id: str) -> pa.Table | None:
     """The per-step times of the newest run of a version; None when none was trained."""
-    from sevenfold.training.steps import read_steps
-
     results = results_of(lake, content_id)
-    steps = read_steps(run_folder(lake, results[-1]["run_id"]) / "steps") if results else None
+    steps = steps_of(lake, results[-1]["run_id"]) if results else None
     return steps if steps is not None and steps.num_rows else None
 
 
@@ -112,6 +113,6 @@ def accuracy(result: dict[str, Any], split: str = "test") -> float | None:
 
 def _alike(result: dict[str, Any]) -> tuple[int, str]:
     """Seed, and everything that was configured but the data."""
-    apart = {"ref", "content_id", "seeds", "select_ids", "select_digest", "ranks", "threads", "workers"}
+    apart = {"ref", "content_id", "seeds", "select_ids", "select_digest", "mix", "ranks", "threads", "workers"}
     config = {k: v for k, v in result["config"].items() if k not in apart}
     return int(result["seed"]), json.dumps(config, sort_keys=True)

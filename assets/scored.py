@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.index import read_parquet
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.records import Version
+from sevenfold.storage.signals import predictions_key
 
 
 def scored_runs(lake: Lake, content_id: str) -> list[str]:
@@ -17,12 +18,12 @@ def scored_runs(lake: Lake, content_id: str) -> list[str]:
     An out-of-fold run covers every sample; a single training run only what it was not trained on.
     """
     found = []
-    for path in (lake.root / "predictions").glob("[!.]*.parquet"):
-        table = pq.read_table(path, columns=["content_id", "in_sample"])
+    for entry in lake.store.entries("predictions"):
+        table = read_parquet(lake.store, entry.key, columns=["content_id", "in_sample"])
         usable = pc.and_(pc.equal(table["content_id"], content_id), pc.invert(table["in_sample"]))
         count = pc.sum(usable).as_py()
         if count:
-            found.append((count, path.stat().st_mtime, path.stem))
+            found.append((count, entry.modified, entry.key.rpartition("/")[2].removesuffix(".parquet")))
     return [producer for _, _, producer in sorted(found)]
 
 
@@ -38,7 +39,7 @@ def scored(lake: Lake, version: Version, producer: str | None = None) -> tuple[s
     if not mine.num_rows:
         raise SevenfoldError(
             f"the run {producer} made no out-of-sample predictions of {version.name}",
-            where=str(lake.root / "predictions" / f"{producer}.parquet"),
+            where=f"{lake.store.url}/{predictions_key(producer)}",
             expected=f"rows with the content id {version.content_id[:12]} and in_sample = false",
             do=f"run `sevenfold score {version.name}`",
         )

@@ -34,7 +34,9 @@ _CONTENT = re.compile(
 _PART = re.compile(r"variants/[0-9a-f]{64}/\.part-[^/]+")
 _LANDING = re.compile(r"batches/[^/]+/\.landing-[0-9a-f]+")
 _LAUNCH = re.compile(r"runs/\.launches/[^/]+-[^/]+(?=/)")
+_CLAIM = re.compile(r"models/[^/]+/[0-9]+(?=/)")
 _SELECTION = re.compile(r"runs/\.selections/[^/]+\.json")
+_UNITS = (_LAUNCH, _LANDING, _CLAIM)
 _LOCK = re.compile(r"(.*/)?\.[^/]+\.lock")
 _TEMPORARY = re.compile(r"(.*/)?\.(tmp|probe)-[0-9a-f]+(/.*)?")
 
@@ -89,21 +91,22 @@ def _garbage(store: Store, kept: set[str], clock: Callable[[], float]) -> Iterat
     every = store.entries("", hidden=True)
     newest: dict[str, float] = {}
     for e in every:
-        for pattern in (_LAUNCH, _LANDING):
+        for pattern in _UNITS:
             if unit := pattern.match(e.key):
                 newest[unit[0]] = max(newest.get(unit[0], 0.0), e.modified)
     ended = {x.key for x in leases.leases(store) if x.until <= now}
     selections = _selections(store, every)
+    made = {e.key.rpartition("/")[0] for e in every if e.key.endswith("/model.json")}
     for e in every:
-        why, modified = _why(store, e, kept, ended, selections), e.modified
-        for pattern in (_LAUNCH, _LANDING):  # such a folder is in use as long as any file in it is young
+        why, modified = _why(store, e, kept, ended, selections, made), e.modified
+        for pattern in _UNITS:  # such a folder is in use as long as any file in it is young
             if unit := pattern.match(e.key):
                 modified = newest[unit[0]]
         if why:
             yield Garbage(e.key, e.bytes, now - modified, why)
 
 
-def _why(store: Store, e: Entry, kept: set[str], ended: set[str], selections: set[str]) -> str | None:
+def _why(store: Store, e: Entry, kept: set[str], ended: set[str], selections: set[str], models: set[str]) -> str | None:
     """Why a file is garbage; None when it is not."""
     if _CONTENT.fullmatch(e.key):
         return None if e.key in kept else f"no version, batch, review or lease needs this {_KINDS[e.key.split('/')[0]]}"
@@ -115,6 +118,9 @@ def _why(store: Store, e: Entry, kept: set[str], ended: set[str], selections: se
         return "notes of a variant that was not finished"
     if launch := _LAUNCH.match(e.key):
         return None if _running(store, launch[0]) else "a launch of training that failed or was killed"
+    if claim := _CLAIM.match(e.key):  # see training.registry: model.json comes last, and claims stay for ever
+        stays = claim[0] in models or e.key == f"{claim[0]}/claim.json"
+        return None if stays else "a registration of a model that did not finish"
     if _SELECTION.fullmatch(e.key):
         return None if e.key.rpartition("/")[2] in selections else "a list of samples that no run or model names"
     if _LOCK.fullmatch(e.key) and isinstance(store, BucketStore):  # on a disk the kernel keeps locks, the file stays

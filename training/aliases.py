@@ -11,13 +11,11 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.files import compare_and_swap
 from sevenfold.storage.names import check_name
-from sevenfold.training.registry import HasRoot, resolve
+from sevenfold.training.registry import HasStore, resolve
 
 
 @dataclass(frozen=True)
@@ -42,21 +40,20 @@ class Alias:
     history: tuple[Move, ...]
 
 
-def read_alias(lake: HasRoot, name: str, alias: str) -> Alias | None:
+def read_alias(lake: HasStore, name: str, alias: str) -> Alias | None:
     """The alias, or None when it was never set."""
-    path = _path(lake, name, alias)
-    return _parse(path.read_bytes(), name, alias) if path.exists() else None
+    data = _read(lake, _key(name, alias))
+    return _parse(data, name, alias) if data is not None else None
 
 
-def aliases(lake: HasRoot, name: str) -> list[Alias]:
+def aliases(lake: HasStore, name: str) -> list[Alias]:
     """Every alias of that name, sorted."""
-    folder = lake.root / "models" / check_name(name, "model name") / "aliases"
-    paths = sorted(p for p in folder.glob("*.json") if not p.name.startswith(".")) if folder.is_dir() else []
-    return [_parse(p.read_bytes(), name, p.stem) for p in paths]
+    found = lake.store.read_folder(_folder(name), ".json")
+    return [_parse(data, name, file.removesuffix(".json")) for file, data in sorted(found.items())]
 
 
 def set_alias(
-    lake: HasRoot,
+    lake: HasStore,
     name: str,
     alias: str,
     number: int,
@@ -76,8 +73,8 @@ def set_alias(
     SevenfoldError : the number does not exist, or the alias points elsewhere by now.
     """
     resolve(lake, f"{name}/{number}")
-    path = _path(lake, name, alias)
-    before = path.read_bytes() if path.exists() else None
+    key = _key(name, alias)
+    before = _read(lake, key)
     now = _parse(before, name, alias) if before is not None else None
     if now and now.number == number and expected in (now.history[-1].previous, number):
         return now
@@ -91,7 +88,13 @@ def set_alias(
     history = now.history if now else ()
     move = Move(len(history) + 1, expected, number, tuple(reasons), by, clock())
     after = Alias(name, alias, number, (*history, move))
-    compare_and_swap(path, before, canonical_json({"format": 1, **asdict(after)}))
+    if not lake.store.swap(key, before, canonical_json({"format": 1, **asdict(after)})):
+        raise SevenfoldError(
+            "another writer moved it meanwhile",
+            where=f"{name}@{alias}",
+            expected=f"number {expected}" if expected is not None else "not set yet",
+            do="compare with the model that is there now and try again",
+        )
     return after
 
 
@@ -103,6 +106,16 @@ def _parse(data: bytes, name: str, alias: str) -> Alias:
     return Alias(name, alias, value["number"], history)
 
 
-def _path(lake: HasRoot, name: str, alias: str) -> Path:
-    folder = lake.root / "models" / check_name(name, "model name") / "aliases"
-    return folder / f"{check_name(alias, 'alias')}.json"
+def _read(lake: HasStore, key: str) -> bytes | None:
+    try:
+        return lake.store.read(key)
+    except FileNotFoundError:
+        return None
+
+
+def _folder(name: str) -> str:
+    return f"models/{check_name(name, 'model name')}/aliases"
+
+
+def _key(name: str, alias: str) -> str:
+    return f"{_folder(name)}/{check_name(alias, 'alias')}.json"

@@ -3,8 +3,9 @@
     launch()  ->  python -m sevenfold.training.launch SPEC --parent PID      dies with its parent
                     ranks 1: becomes the rank    ranks > 1: becomes torchrun, which starts the ranks
 
-A spec is a JSON file {root, mode, config}; its folder receives progress.jsonl and result.json. This module imports
-nothing heavy, so that the environment (threads, allocator) is set before torch is.
+A spec is a JSON file {root, mode, config}; its folder receives progress.jsonl and result.json: working files of one
+launch on this machine, in runs/.launches/ of a lake on a disk, beside the copies of one in a bucket. This module
+imports nothing heavy, so that the environment (threads, allocator) is set before torch is.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.progress import Progress, silent
+from sevenfold.storage.store import absolute
 
 if TYPE_CHECKING:
     from sevenfold.training.config import TrainConfig
@@ -31,9 +34,12 @@ Mode = Literal["train", "score"]
 SPEC, PROGRESS, RESULT, ERROR, LOG = "spec.json", "progress.jsonl", "result.json", "error.json", "log.txt"
 _LAST_LINES = 25
 
+KEPT = 7 * 86400.0
+"""Seconds for which a launch that failed stays to be read where no garbage collection of a lake comes by."""
+
 
 def launch(
-    lake_root: str | os.PathLike[str],
+    lake: str | os.PathLike[str],
     config: TrainConfig,
     mode: Mode = "train",
     *,
@@ -45,20 +51,48 @@ def launch(
 
     Returns {"mode": "train", "runs": [result per seed]} or {"mode": "score", "score": result}; `ranks` overrides the
     configuration's. Raises SevenfoldError with the last lines of the log when a rank fails.
+
+    Parameters
+    ----------
+    lake : a folder or s3://bucket/prefix.
     """
-    spec = prepare(lake_root, config if ranks is None else config.changed(ranks=ranks), mode)
+    spec = prepare(lake, config if ranks is None else config.changed(ranks=ranks), mode)
     return run(spec, progress=progress, extra_env=extra_env)
 
 
-def prepare(lake_root: str | os.PathLike[str], config: TrainConfig, mode: Mode = "train") -> Path:
-    """Write the spec file of a launch into a new folder under runs/.launches/ and return its path."""
-    root = Path(lake_root).absolute()
-    spec = {"root": str(root), "mode": mode, "config": config.model_dump(mode="json")}
-    launches = root / "runs" / ".launches"
+def prepare(lake: str | os.PathLike[str], config: TrainConfig, mode: Mode = "train") -> Path:
+    """Write the spec file of a launch into a new folder (see :func:`folder_of_launches`) and return its path."""
+    root = absolute(lake, Path.cwd())
+    spec = {"root": root, "mode": mode, "config": config.model_dump(mode="json")}
+    launches = folder_of_launches(root)
     launches.mkdir(parents=True, exist_ok=True)
+    if "://" in root:
+        _forget_old(launches)
     path = Path(tempfile.mkdtemp(prefix=f"{digest_json(spec)[:16]}-", dir=launches)) / SPEC
     path.write_bytes(canonical_json(spec))
     return path
+
+
+def folder_of_launches(root: str) -> Path:
+    """Where the launches of a lake have their folders on this machine.
+
+    In the lake itself where that is a folder, so that `gc` clears away those that failed; for one in a bucket under
+    SEVENFOLD_CACHE (default: ~/.cache/sevenfold), where each launch removes failed ones older than KEPT.
+    """
+    if "://" not in root:
+        return Path(root) / "runs" / ".launches"
+    return Path(os.environ.get("SEVENFOLD_CACHE") or Path.home() / ".cache" / "sevenfold") / "launches"
+
+
+def _forget_old(launches: Path) -> None:
+    for spec in launches.glob(f"*-*/{SPEC}"):
+        folder = spec.parent
+        try:
+            newest = max(p.stat().st_mtime for p in folder.iterdir())
+        except (FileNotFoundError, ValueError):  # it has just ended
+            continue
+        if time.time() - newest > KEPT and not files.is_locked(launches / f"{folder.name.partition('-')[0]}.lock"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def command(config_path: str | os.PathLike[str]) -> list[str]:

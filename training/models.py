@@ -118,11 +118,11 @@ def memory_layout(model: nn.Module) -> torch.memory_format:
     return torch.channels_last
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the state dict to `path` as safetensors (not atomic: the caller publishes)."""
-    from safetensors.torch import save_file
+def weights_bytes(model: nn.Module) -> bytes:
+    """The state dict as the bytes of a safetensors file."""
+    from safetensors.torch import save
 
-    save_file({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()}, path)
+    return save({k: v.detach().contiguous().cpu() for k, v in model.state_dict().items()})
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from sevenfold.storage.files import temporary_beside
 from sevenfold.storage.index import write_parquet
 from sevenfold.storage.progress import Progress, silent
+from sevenfold.training.inputs import trained_path
 from sevenfold.training.learner import Learner
-from sevenfold.training.models import save_weights
+from sevenfold.training.models import weights_bytes
 from sevenfold.training.predict import log_probabilities, measure, prediction_table, slices
-from sevenfold.training.run import run_folder, write_json
-from sevenfold.training.task import Task, weights_path
+from sevenfold.training.run import run_key, write_json
+from sevenfold.training.task import Task
 
 TRAINED = pa.schema([("id", pa.string())])
 """runs/<run id>/trained.parquet: the ids the model was ever trained on, those of the model it began from included."""
@@ -57,18 +57,16 @@ def publish(
         "adopted": False,
     }
     if place.rank == 0:
-        folder = run_folder(task.lake.root, run)
-        temporary = temporary_beside(folder / "model.safetensors")
-        save_weights(learner.model, temporary)
-        temporary.replace(folder / "model.safetensors")
-        write_parquet(task.lake.store, f"runs/{run}/trained.parquet", [trained], TRAINED, overwrite=True)
+        store = task.lake.store
+        store.replace(run_key(run, "model.safetensors"), weights_bytes(learner.model))
+        write_parquet(store, run_key(run, "trained.parquet"), [trained], TRAINED, overwrite=True)
         if task.config.predict != "none":
             table = prediction_table(
                 task.samples, rows, labels, logs, task.classes, content_id=str(task.config.content_id),
                 in_sample=in_sample[rows], folds=task.folds[rows],
             )  # fmt: skip
             task.lake.write_predictions(run, table)
-        write_json(folder / "result.json", result)
+        write_json(store, run_key(run, "result.json"), result)
     place.wait()
     return result
 
@@ -121,8 +119,8 @@ def trained_ids(task: Task) -> tuple[pa.Table, np.ndarray]:
     ids = task.samples["id"].take(pa.array(rows))
     everything = [pa.table({"id": ids}, schema=TRAINED)]
     if task.config.init_from is not None:
-        beside = weights_path(task.config.init_from).parent / "trained.parquet"
-        if beside.exists():
+        beside = trained_path(task.lake.store, task.config.init_from)
+        if beside is not None:
             everything.append(pq.read_table(beside, schema=TRAINED))
         else:  # of unknown descent: believe the worst
             known = pc.is_in(task.samples["split"], value_set=pa.array(task.config.train_splits, pa.string()))

@@ -1,52 +1,51 @@
 """The model registry: numbered, immutable models in the lake. Names that move over them: training/aliases.py.
 
-    models/<name>/<number>/{model.safetensors, model.json, metrics.parquet}
+    models/<name>/<number>/{claim.json, model.safetensors, metrics.parquet, model.json}
 
-A model's folder is written under a hidden name and renamed, so it is there whole or not at all; numbering happens under
-a lock that the kernel frees if its holder dies. A crash leaves at most a `.tmp-*` folder.
+A run takes a number by creating its claim, which only one can; weights and metrics follow, and `model.json`, written
+last, makes the model. Whatever is there is never written again. Registering a run again goes on with the number that
+it claimed, so a crash loses no number and leaves no half model.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.files import fsync_folder, locked, temporary_beside
+from sevenfold.storage.index import read_parquet, write_parquet
 from sevenfold.storage.names import check_name
+from sevenfold.storage.store import Store
 from sevenfold.training.safetensors_header import check_safetensors
 
-WEIGHTS, CARD, METRICS = "model.safetensors", "model.json", "metrics.parquet"
+CLAIM, WEIGHTS, METRICS, CARD = "claim.json", "model.safetensors", "metrics.parquet", "model.json"
 METRICS_SCHEMA = pa.schema([("metric", pa.string()), ("slice", pa.string()), ("value", pa.float64())])
 
 
-class HasRoot(Protocol):
+class HasStore(Protocol):
     """A lake, as far as the registry needs one."""
 
     @property
-    def root(self) -> Path:
-        """The lake's folder."""
+    def store(self) -> Store:
+        """Where its files lie."""
         ...
 
 
 @dataclass(frozen=True)
 class Model:
-    """A registered model, as its model.json says."""
+    """A registered model, as its model.json says. `folder`: the key of its folder in the lake."""
 
     name: str
     number: int
-    folder: Path
+    folder: str
     run_id: str
     dataset: str
     version: str
@@ -58,24 +57,24 @@ class Model:
     saw: tuple[str, ...]
     parent: str | None
     created: float
+    store: Store = field(repr=False, compare=False)
 
     @property
     def ref(self) -> str:
         """`name/number`, which resolves to this model for ever."""
         return f"{self.name}/{self.number}"
 
-    @property
-    def weights(self) -> Path:
-        """The safetensors file."""
-        return self.folder / WEIGHTS
+    def weights_path(self) -> Path:
+        """A path on this machine to read the safetensors file from."""
+        return self.store.local(f"{self.folder}/{WEIGHTS}")
 
     def metrics(self) -> pa.Table:
         """What was measured when it was registered."""
-        return pq.read_table(self.folder / METRICS)
+        return read_parquet(self.store, f"{self.folder}/{METRICS}")
 
 
 def register(
-    lake: HasRoot,
+    lake: HasStore,
     name: str,
     *,
     run_id: str,
@@ -108,74 +107,50 @@ def register(
     SevenfoldError : a bad name, not a safetensors file, no classes, an unknown parent, or a known run id that names
         another content id.
     """
-    home = _home(lake, name)
+    home, store = _home(name), lake.store
     if not run_id or not classes or len(set(classes)) != len(classes):
         raise SevenfoldError(
             f"run id {run_id!r}, classes {list(classes)}", where=f"model {name}", expected="a run id, distinct classes"
         )
-    summary = check_safetensors(weights)
+    summary, digest = check_safetensors(weights), _digest(weights)
     origin = resolve(lake, parent) if parent else None
-    seen = tuple(dict.fromkeys([*(origin.saw if origin else ()), *saw, content_id]))
-    with locked(home / "registry"):
-        known = models(lake, name)
-        for model in known:
-            if model.run_id == run_id:
-                if model.content_id != content_id:
-                    raise SevenfoldError(
-                        f"run {run_id} is registered as {model.ref} on content id {model.content_id}",
-                        where=f"model {name}",
-                        expected=f"the same content id, not {content_id}",
-                    )
-                return model
-        number = known[-1].number + 1 if known else 1
-        building = temporary_beside(home / str(number))
-        building.mkdir()
-        card = {
-            "format": 1,
-            "name": name,
-            "number": number,
-            "run_id": run_id,
-            "dataset": dataset,
-            "version": version,
-            "content_id": content_id,
-            "classes": list(classes),
-            "config": dict(config),
-            "weights_digest": _copy_synced(weights, building / WEIGHTS),
-            "parameters": summary.values,
-            "saw": list(seen),
-            "parent": origin.ref if origin else None,
-            "created": clock(),
-        }
-        try:
-            pq.write_table(metrics if metrics is not None else METRICS_SCHEMA.empty_table(), building / METRICS)
-            (building / CARD).write_bytes(canonical_json(card))
-            check_safetensors(building / WEIGHTS)
-            for path in building.iterdir():
-                with open(path, "rb") as f:
-                    os.fsync(f.fileno())
-                path.chmod(0o444)
-            fsync_folder(building)
-            building.rename(home / str(number))  # never onto another model: a folder with files in it is not replaced
-        except BaseException:
-            shutil.rmtree(building)
-            raise
-        fsync_folder(home)
-    return _load(home / str(number))
+    card = {
+        "format": 1,
+        "name": name,
+        "run_id": run_id,
+        "dataset": dataset,
+        "version": version,
+        "content_id": content_id,
+        "classes": list(classes),
+        "config": dict(config),
+        "parameters": summary.values,
+        "saw": list(dict.fromkeys([*(origin.saw if origin else ()), *saw, content_id])),
+        "parent": origin.ref if origin else None,
+        "created": clock(),
+    }
+    canonical_json(card)  # what JSON cannot hold takes no number
+    number = _claim(store, home, name, run_id, content_id)
+    at = f"{home}/{number}"
+    if not store.exists(f"{at}/{CARD}"):
+        stored = _store_weights(store, f"{at}/{WEIGHTS}", weights, digest)
+        table = metrics if metrics is not None else METRICS_SCHEMA.empty_table()
+        write_parquet(store, f"{at}/{METRICS}", [table], table.schema, overwrite=False)
+        store.create(f"{at}/{CARD}", canonical_json({**card, "number": number, "weights_digest": stored}))
+    return _load(store, at)
 
 
-def names(lake: HasRoot) -> list[str]:
+def names(lake: HasStore) -> list[str]:
     """The names that have models, sorted."""
-    root = lake.root / "models"
-    return sorted(p.name for p in root.iterdir() if p.is_dir() and _numbers(p)) if root.is_dir() else []
+    return [name for name in lake.store.names("models") if _numbers(lake.store, f"models/{name}")]
 
 
-def models(lake: HasRoot, name: str) -> list[Model]:
+def models(lake: HasStore, name: str) -> list[Model]:
     """The models of that name, oldest first; empty when there is none."""
-    home = _home(lake, name)
-    return [_load(home / str(number)) for number in _numbers(home)]
+    home = _home(name)
+    return lake.store.together(lambda n: _load(lake.store, f"{home}/{n}"), _numbers(lake.store, home))
 
 
-def resolve(lake: HasRoot, ref: str) -> Model:
+def resolve(lake: HasStore, ref: str) -> Model:
     """The model that `name@alias`, `name/3` or `name` (its newest) means.
 
     Raises
@@ -185,7 +160,7 @@ def resolve(lake: HasRoot, ref: str) -> Model:
     from sevenfold.training.aliases import read_alias
 
     name, mark, rest = ref.partition("@") if "@" in ref else ref.partition("/")
-    numbers = _numbers(_home(lake, name))
+    numbers = _numbers(lake.store, _home(name))
     if not numbers:
         known = ", ".join(names(lake)) or "none yet"
         raise SevenfoldError("there is no such model", where=ref, expected=f"one of the models: {known}")
@@ -202,45 +177,101 @@ def resolve(lake: HasRoot, ref: str) -> Model:
             where=ref,
             expected=f"a number from {numbers[0]} to {numbers[-1]}, or an alias that is set",
         )
-    return _load(_home(lake, name) / str(number))
+    return _load(lake.store, f"{_home(name)}/{number}")
 
 
 def verify(model: Model) -> None:
     """Raise SevenfoldError when the weights are no longer the bytes that were registered."""
-    with open(model.weights, "rb") as f:
-        found = hashlib.file_digest(f, "sha256").hexdigest()
+    key = f"{model.folder}/{WEIGHTS}"
+    model.store.forget(key)  # what is asked about is the lake's file, not this machine's copy of it
+    found = _digest(model.weights_path())
     if found != model.weights_digest:
         raise SevenfoldError(
             f"the weights have digest {found}",
-            where=str(model.weights),
+            where=f"{model.store.url}/{key}",
             expected=model.weights_digest,
             do="restore the file from a copy, or register the run again under a new run id",
         )
 
 
-def _home(lake: HasRoot, name: str) -> Path:
-    return lake.root / "models" / check_name(name, "model name")
+def _home(name: str) -> str:
+    return f"models/{check_name(name, 'model name')}"
 
 
-def _numbers(home: Path) -> list[int]:
-    if not home.is_dir():
-        return []
-    return sorted(int(p.name) for p in home.iterdir() if p.name.isascii() and p.name.isdigit())
+def _numbers(store: Store, home: str) -> list[int]:
+    """The numbers of the models that are complete, in order."""
+    parts = (e.key.removeprefix(f"{home}/").split("/") for e in store.entries(home))
+    return sorted(int(p[0]) for p in parts if p[1:] == [CARD] and _is_number(p[0]))
 
 
-def _load(folder: Path) -> Model:
-    path = folder / CARD
-    card = json.loads(path.read_bytes())
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _load(store: Store, folder: str) -> Model:
+    card = json.loads(store.read(f"{folder}/{CARD}"))
     if card.pop("format", None) != 1:
-        raise SevenfoldError("an unknown format", where=str(path), expected="format 1", do="update Sevenfold")
-    return Model(**{**card, "classes": tuple(card["classes"]), "saw": tuple(card["saw"]), "folder": folder})
+        raise SevenfoldError(
+            "an unknown format", where=f"{store.url}/{folder}/{CARD}", expected="format 1", do="update Sevenfold"
+        )
+    lists = {key: tuple(card[key]) for key in ("classes", "saw")}
+    return Model(**{**card, **lists, "folder": folder, "store": store})
 
 
-def _copy_synced(source: Path, target: Path) -> str:
-    """Copy and return the sha256 of what was copied (the caller syncs)."""
-    digest = hashlib.sha256()
-    with open(source, "rb") as read, open(target, "xb") as write:
-        while block := read.read(1 << 20):
-            digest.update(block)
-            write.write(block)
-    return digest.hexdigest()
+def _claim(store: Store, home: str, name: str, run_id: str, content_id: str) -> int:
+    """The number of a run: the one it claimed before, else the first that nobody has claimed.
+
+    Claims are never taken back, and who finds a number claimed tries the next one, so the claimed numbers have no
+    gap. Two that register one run at once therefore meet: whoever is second comes to the first one's claim before it
+    comes to a free number. (A folder without a claim is no claim: it may be about to get one.)
+    """
+    mine = canonical_json({"format": 1, "run_id": run_id, "content_id": content_id})
+    taken = sorted(int(n) for n in store.names(home) if _is_number(n))
+    claims = dict(zip(taken, store.together(lambda n: _claimed(store, home, n), taken), strict=True))
+    number = next((n for n, claim in claims.items() if claim.get("run_id") == run_id), None)
+    if number is None:
+        number = max((n for n, claim in claims.items() if claim), default=0) + 1
+        while not store.create(f"{home}/{number}/{CLAIM}", mine):
+            if _claimed(store, home, number).get("run_id") == run_id:
+                break
+            number += 1
+    claim = _claimed(store, home, number)
+    if claim.get("content_id") != content_id:
+        raise SevenfoldError(
+            f"run {run_id} is registered as {name}/{number} on content id {claim.get('content_id')}",
+            where=f"model {name}",
+            expected=f"the same content id, not {content_id}",
+        )
+    store.renew(f"{home}/{number}/{CLAIM}")  # garbage collection leaves it to this run
+    return number
+
+
+def _claimed(store: Store, home: str, number: int) -> dict[str, Any]:
+    """Who took a number (run_id, content_id): its claim says so, and without one the model itself; {} for nobody."""
+    for name in (CLAIM, CARD):
+        try:
+            claim: dict[str, Any] = json.loads(store.read(f"{home}/{number}/{name}"))
+        except FileNotFoundError:
+            continue
+        return claim
+    return {}
+
+
+def _store_weights(store: Store, key: str, source: Path, digest: str) -> str:
+    """Copy the weights if there are none yet; the digest of those that are there, which others may have put."""
+    if not store.renew(key):
+        with store.writing(key) as draft, open(source, "rb") as read:
+            copied = hashlib.sha256()
+            while block := read.read(1 << 20):
+                copied.update(block)
+                draft.file.write(block)
+            if copied.hexdigest() != digest:
+                raise SevenfoldError("the weights changed while they were copied", where=str(source), do="try again")
+        if draft.made:
+            return digest
+    return _digest(store.local(key))
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()

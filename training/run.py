@@ -1,4 +1,4 @@
-"""Runs: their identity (the digest of what decides the result), their folder, and the adoption of finished ones."""
+"""Runs: their identity (the digest of what decides the result), their keys, and the adoption of finished ones."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_bytes, digest_json
+from sevenfold.storage.store import Store
 from sevenfold.training.config import TrainConfig
 
 _CODE = (
-    "augment", "config", "decode", "draw", "learner", "loader", "models", "norm", "plan", "sampler", "selection",
-    "task", "trainer",
+    "augment", "config", "decode", "draw", "draws", "learner", "loader", "mix", "models", "norm", "order", "plan",
+    "sampler", "selection", "sources", "task", "trainer",
 )  # fmt: skip
 """The modules of this room that decide what a run computes."""
 
@@ -45,19 +45,19 @@ def run_id(config: TrainConfig, seed: int, code: str) -> str:
     return f"run-{digest_json(identity)[:16]}"
 
 
-def run_folder(root: Path, run: str) -> Path:
-    """Where a run lies."""
-    return root / "runs" / run
+def run_key(run: str, name: str = "") -> str:
+    """The key of a run's folder in the lake, or of a file in it."""
+    return f"runs/{run}/{name}".rstrip("/")
 
 
-def finished(root: Path, run: str) -> dict[str, Any] | None:
+def finished(store: Store, run: str) -> dict[str, Any] | None:
     """The result of a run that is complete, with `adopted` true; None when there is none."""
-    path = run_folder(root, run) / "result.json"
-    if not path.exists():
+    try:
+        return {**json.loads(store.read(run_key(run, "result.json"))), "adopted": True}
+    except FileNotFoundError:
         return None
-    return {**json.loads(path.read_bytes()), "adopted": True}
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write canonical JSON atomically, replacing what is there."""
-    files.replace(path, canonical_json(value))
+def write_json(store: Store, key: str, value: Any) -> None:
+    """Write canonical JSON whole, replacing what is there."""
+    store.replace(key, canonical_json(value))

@@ -20,8 +20,8 @@ from sevenfold.training.config import TrainConfig
 from sevenfold.training.loader import label_numbers
 from sevenfold.training.place import Place
 from sevenfold.training.predict import measure, prediction_table
-from sevenfold.training.run import finished, run_folder, write_json
-from sevenfold.training.task import Task, reading, resolve
+from sevenfold.training.run import finished, run_key, write_json
+from sevenfold.training.task import Task, content_ids, read_samples, reading, resolve
 from sevenfold.training.trainer import train_run
 
 
@@ -35,12 +35,13 @@ def score(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     config = resolve(lake, config)
-    with reading(lake, str(config.content_id), "score", place.rank):
+    base, *also = content_ids(config)
+    with reading(lake, base, "score", place.rank, also):
         return _score(lake, config, place, progress)
 
 
 def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) -> dict[str, Any]:
-    samples = lake.samples_of(str(config.content_id), masked=True)
+    samples = read_samples(lake, config)
     folds = range(config.folds)
     runs: list[dict[str, Any]] = []
     dataset = None
@@ -53,7 +54,7 @@ def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) ->
         runs.append(train_run(task, one.seeds[0], place, progress))
         dataset = task.__dict__.get("dataset", dataset)
     run = score_id(runs)
-    done = finished(lake.root, run)
+    done = finished(lake.store, run)
     if place.sum([done is not None])[0] == place.world and done is not None:
         return done
     result: dict[str, Any] = {}
@@ -62,8 +63,8 @@ def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) ->
         table = combine(samples, [lake.predictions(r["run_id"]) for r in runs], classes, str(config.content_id))
         lake.write_predictions(run, table)
         result = _result(run, config, runs, table, classes)
-        write_json(run_folder(lake.root, run) / "config.json", {**result["about"], "run_id": run})
-        write_json(run_folder(lake.root, run) / "result.json", result)
+        write_json(lake.store, run_key(run, "config.json"), {**result["about"], "run_id": run})
+        write_json(lake.store, run_key(run, "result.json"), result)
     place.wait()
     return result
 

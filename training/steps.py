@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from sevenfold.storage.index import write_parquet
-from sevenfold.storage.store import LocalStore
+from sevenfold.storage.index import read_parquet, write_parquet
+from sevenfold.storage.store import Store
 
 STEPS = pa.schema(
     [
@@ -38,9 +36,9 @@ class StepLog:
     (:func:`drop_parts`), so that each step occurs once.
     """
 
-    def __init__(self, folder: Path, run_id: str, rank: int) -> None:
+    def __init__(self, store: Store, folder: str, run_id: str, rank: int) -> None:
         self.folder, self.run_id, self.rank = folder, run_id, rank
-        self._store = LocalStore(folder)
+        self._store = store
         self._rows: list[dict[str, Any]] = []
 
     def add(self, **row: float) -> None:
@@ -50,19 +48,23 @@ class StepLog:
     def flush(self) -> None:
         """Write what was collected since the last call, atomically."""
         if self._rows:
-            name = f"part-{self.rank:03d}-{self._rows[0]['step']:08d}.parquet"
-            write_parquet(self._store, name, [pa.Table.from_pylist(self._rows, STEPS)], STEPS, overwrite=True)
+            key = f"{self.folder}/part-{self.rank:03d}-{self._rows[0]['step']:08d}.parquet"
+            write_parquet(self._store, key, [pa.Table.from_pylist(self._rows, STEPS)], STEPS, overwrite=True)
             self._rows = []
 
 
-def drop_parts(folder: Path, step: int) -> None:
+def drop_parts(store: Store, folder: str, step: int) -> None:
     """Remove the parts, of every rank, that begin at `step` or later: those steps are about to be done again."""
-    for part in folder.glob("part-*.parquet"):
-        if int(part.stem.rpartition("-")[2]) >= step:
-            part.unlink()
+    for part in _parts(store, folder):
+        if int(part.rpartition("-")[2]) >= step:
+            store.delete(f"{folder}/{part}.parquet")
 
 
-def read_steps(folder: Path) -> pa.Table:
-    """All steps of a run, of every rank, in (rank, step) order."""
-    parts = sorted(folder.glob("part-*.parquet"))
-    return pa.concat_tables([pq.read_table(p, schema=STEPS) for p in parts]) if parts else STEPS.empty_table()
+def read_steps(store: Store, folder: str) -> pa.Table:
+    """All steps of a run, of every rank, in (rank, step) order; `folder` is the key of its folder `steps`."""
+    tables = store.together(lambda p: read_parquet(store, f"{folder}/{p}.parquet", STEPS), _parts(store, folder))
+    return pa.concat_tables([STEPS.empty_table(), *tables])
+
+
+def _parts(store: Store, folder: str) -> list[str]:
+    return [name for name in store.stems(folder, ".parquet") if name.startswith("part-")]

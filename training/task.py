@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from sevenfold.storage.leases import lease
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.training.config import MixSource, TrainConfig
 from sevenfold.training.draws import DrawPlan, digest_of
+from sevenfold.training.inputs import local_file, on_this_machine, weights_path
 from sevenfold.training.loader import SampleDataset, masked_rows
 from sevenfold.training.order import Layout, layout
 from sevenfold.training.plan import EpochPlan
@@ -36,9 +36,9 @@ def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     values: dict[str, Any] = {"content_id": content_id, "size": size, "channels": channels}
     values["mix"] = [_resolve_source(lake, config, content_id, source) for source in config.mix]
     if config.select_ids is not None:
-        values["select_digest"] = digest_json(read_ids(Path(config.select_ids)))
+        values["select_digest"] = digest_json(read_ids(local_file(lake.store, config.select_ids)))
     if config.init_from is not None:
-        values["init_digest"] = digest_bytes(weights_path(config.init_from).read_bytes())
+        values["init_digest"] = digest_bytes(weights_path(lake.store, config.init_from).read_bytes())
     return config.changed(**values)
 
 
@@ -47,7 +47,7 @@ def _resolve_source(lake: Lake, config: TrainConfig, base: str, source: MixSourc
     found = source.content_id or (
         base if own else lake.version(source.dataset or config.dataset, source.ref or "main").content_id
     )
-    digest = digest_json(read_ids(Path(source.ids))) if source.ids is not None else None
+    digest = digest_json(read_ids(local_file(lake.store, source.ids))) if source.ids is not None else None
     return {**source.model_dump(mode="json"), "content_id": found, "ids_digest": digest}
 
 
@@ -72,15 +72,6 @@ def reading(
 ) -> AbstractContextManager[object]:
     """Rank 0 holds a lease on versions while they are read, so that no file of them is deleted meanwhile."""
     return lease(lake.store, what, content_ids=[content_id, *also]) if rank == 0 else nullcontext()
-
-
-def weights_path(init_from: str) -> Path:
-    """The model.safetensors that `init_from` (a file, or the folder of a run or model) means."""
-    path = Path(init_from)
-    path = path / "model.safetensors" if path.is_dir() else path
-    if not path.is_file():
-        raise SevenfoldError("there are no weights", where=str(path), expected="a model.safetensors or its folder")
-    return path
 
 
 @dataclass(frozen=True)
@@ -117,8 +108,9 @@ class Task:
         read = {config.content_id: table}
         for source in content_ids(config)[1:]:
             read[source] = read_samples(lake, config, source)
+        here = on_this_machine(lake.store, config)
         others = [read[str(source.content_id)] for source in config.mix]
-        every, selection = blend(table, select(table, config), others, config, classes)
+        every, selection = blend(table, select(table, here), others, here, classes)
         return Task(lake, config, every, classes, selection, table.num_rows)
 
     @cached_property

@@ -16,16 +16,17 @@ from sevenfold.storage.progress import Progress, silent
 from sevenfold.training import checkpoint
 from sevenfold.training.augment import sample_keys
 from sevenfold.training.config import TrainConfig
+from sevenfold.training.inputs import weights_path
 from sevenfold.training.learner import Learner, choose_precision, learning_rate
 from sevenfold.training.loader import make_loader
 from sevenfold.training.models import build_model, load_weights
 from sevenfold.training.outcome import describe, publish
 from sevenfold.training.place import Place
 from sevenfold.training.predict import log_probabilities, measure
-from sevenfold.training.run import code_digest, finished, run_folder, run_id, write_json
+from sevenfold.training.run import code_digest, finished, run_id, run_key, write_json
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.steps import StepLog, drop_parts
-from sevenfold.training.task import Task, content_ids, reading, resolve, weights_path
+from sevenfold.training.task import Task, content_ids, reading, resolve
 
 
 def train(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> list[dict[str, Any]]:
@@ -47,10 +48,10 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
 
     Returns the result that is also at runs/<run id>/result.json.
     """
-    config, root = task.config, task.lake.root
+    config, store = task.config, task.lake.store
     code = code_digest(config.model)
     run = run_id(config, seed, code)
-    adopted = finished(root, run)
+    adopted = finished(store, run)
     if place.sum([adopted is not None])[0] == place.world and adopted is not None:
         return adopted
     begun = perf_counter()
@@ -62,7 +63,6 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
             found = f"{source['left_out']} samples of {source['name']} are not mixed in"
             print(f"{run}: {found}: {config.dataset} evaluates models on them", file=sys.stderr)
     task.decode(progress)
-    folder = run_folder(root, run)
     learner = Learner(_new_model(task, seed), config, seed, place, choose_precision(config.precision, place.device))
     sampler = task.sampler(seed, place.rank, place.world)
     total = config.steps or (config.epochs or 0) * len(sampler)
@@ -74,13 +74,13 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
         )
     about = {**describe(task, run, seed, code, learner), **({"mix": mixed} if (mixed := task.sources()) else {})}
     drawing = config.sampling == "with_replacement"
-    state = _resume(folder, learner, sampler)
+    state, notes = _resume(task, run, learner, sampler)
     if place.rank == 0:
-        drop_parts(folder / "steps", state.step)
-        checkpoint.clean(folder / "checkpoints")
-        write_json(folder / "config.json", about)
+        drop_parts(store, run_key(run, "steps"), state.step)
+        checkpoint.clean(store, run_key(run, "checkpoints"), state.step)
+        write_json(store, run_key(run, "config.json"), about)
     place.wait()
-    log = StepLog(folder / "steps", run, place.rank)
+    log = StepLog(store, run_key(run, "steps"), run, place.rank)
     loader = make_loader(task.dataset, sampler, 0 if task.dataset.decoded is not None else config.workers)
     learner.model.train()
 
@@ -108,14 +108,14 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
                 _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
                 state.add_point(val, {"draws": sampler.consumed} if drawing else {"epoch": len(state.history) + 1})
             if ended or (config.checkpoint_every and state.step % config.checkpoint_every == 0):
-                _save(folder, learner, sampler, state, log, place)
+                _save(task, learner, sampler, state, log)
             what = f"draw {sampler.consumed:,}" if drawing else f"epoch {len(state.history) + (not ended)}"
             progress(state.step, total, f"training {run}, {what}")
             mark = perf_counter()
             if state.step == total:
                 break
 
-    training = state.training(place) | {"total_seconds": perf_counter() - begun}
+    training = state.training(place) | {"total_seconds": perf_counter() - begun, "notes": notes}
     return publish(task, learner, about, training, state.failed, progress)
 
 
@@ -193,30 +193,41 @@ def _new_model(task: Task, seed: int) -> torch.nn.Module:
         widths=config.widths, norm=config.norm,
     )  # fmt: skip
     if config.init_from is not None:
-        load_weights(model, weights_path(config.init_from))
+        load_weights(model, weights_path(task.lake.store, config.init_from))
     return model
 
 
-def _resume(folder: Any, learner: Learner, sampler: PlannedBatchSampler) -> _State:
-    found = checkpoint.load_newest(folder / "checkpoints")
+def _resume(task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler) -> tuple[_State, list[str]]:
+    """(where the run goes on from, what was wrong with newer checkpoints); every rank takes the same one."""
+    found, notes = checkpoint.load_newest(task.lake.store, run_key(run, "checkpoints"))
+    step, place = found.step if found else 0, learner.place
+    if place.rank == 0:
+        for note in notes:
+            print(f"{run}: {note}", file=sys.stderr)
+    (first,) = place.sum([step if place.rank == 0 else 0])
+    if place.sum([step != first])[0]:  # after this sum all have read it, and rank 0 may clear away what lies past it
+        raise SevenfoldError(
+            f"rank {place.rank} found the checkpoint of step {step} whole, rank 0 that of step {first:g}",
+            where=run,
+            do="start again",
+        )
     if found is None:
-        return _State()
-    tensors, meta = found
-    sampler.load_state(meta["sampler"])
-    learner.load_tensors(tensors)
-    learner.precision = meta["precision"]
-    return _State(**meta["state"])
+        return _State(), notes
+    sampler.load_state(found.meta["sampler"])
+    learner.load_tensors(found.tensors)
+    learner.precision = found.meta["precision"]
+    return _State(**found.meta["state"]), notes
 
 
-def _save(
-    folder: Any, learner: Learner, sampler: PlannedBatchSampler, state: _State, log: StepLog, place: Place
-) -> None:
+def _save(task: Task, learner: Learner, sampler: PlannedBatchSampler, state: _State, log: StepLog) -> None:
+    place = learner.place
     log.flush()
     place.wait()  # the steps of every rank are on disk before the checkpoint that counts them
     if place.rank == 0:
         meta = {"sampler": sampler.state(), "state": vars(state), "precision": learner.precision}
         keep = learner.config.keep_checkpoints
-        checkpoint.save(folder / "checkpoints", state.step, learner.tensors(), meta, keep)
+        folder = run_key(log.run_id, "checkpoints")
+        checkpoint.save(task.lake.store, folder, state.step, learner.tensors(), meta, keep)
 
 
 def _evaluate(task: Task, split: str, learner: Learner, place: Place) -> dict[str, Any]:

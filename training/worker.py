@@ -25,6 +25,9 @@ from sevenfold.training.trainer import train
 _INTERVAL = 0.1
 _LAST_LINES = 25
 
+UPLOAD = 900.0
+"""Seconds that ranks wait for each other at least where rank 0 sends checkpoints and weights to a bucket meanwhile."""
+
 
 def work(spec: Path) -> NoReturn:
     """Carry out a launch's spec in this rank; ends the process."""
@@ -32,7 +35,8 @@ def work(spec: Path) -> NoReturn:
     config = parse(values["config"], str(spec))
     place = None
     try:
-        place = Place.join(config.timeout)
+        remote = "://" in values["root"]
+        place = Place.join(max(config.timeout, UPLOAD) if remote else config.timeout)
         with _reporter(place, spec.parent / PROGRESS) as (progress, report):
             if values["mode"] == "score":
                 result: dict[str, Any] = {"mode": "score", "score": score(values["root"], config, place, progress)}

@@ -55,7 +55,7 @@ def train(
     if from_champion:
         config, counts = fitting.from_champion(at.lake, at.project, config)
     with progress("starting the training") as report:
-        runs = launch(at.lake.root, config, progress=report)["runs"]
+        runs = launch(at.lake.store.url, config, progress=report)["runs"]
     origin = parent.ref if from_champion and parent else None
     registered = fitting.register(at.lake, at.project, runs[0], parent=origin)
     if json:
@@ -93,7 +93,7 @@ def score(
     config = fitting.settings(at.lake, at.project, ref, settings_of(given, set_))
     _warn_of_takedowns(at, ref)
     with progress("starting the fold models") as report:
-        found = launch(at.lake.root, config, "score", progress=report)["score"]
+        found = launch(at.lake.store.url, config, "score", progress=report)["score"]
     if json:
         print_json(found)
         return
@@ -181,6 +181,8 @@ def _show_run(run: Mapping[str, Any]) -> None:
         say(f"  mixed: {source['name']}, {source['samples']:,} samples in {source['slots']:,} slots of an epoch")
         if source["left_out"]:
             say(f"  {source['left_out']:,} of them were left out, since the version evaluates models on them", "yellow")
+    for note in run.get("notes", ()):
+        say(f"  {note}", "yellow")
     if run["failed"]:
         say(f"  {len(run['failed'])} samples did not decode and were left out", "yellow")
 

@@ -98,8 +98,11 @@ def test_the_command_line_on_a_bucket(bucket: str, tmp_path: Path, make: SimpleN
     assert [v["version"] for v in json.loads(sevenfold(tmp_path, "log", "--json"))] == ["v1"]
     assert made["content_id"][:12] in sevenfold(tmp_path, "show", "v1")
     assert json.loads(sevenfold(tmp_path, "diff", "v1", "v1", "--json"))["added"] == 0
-    said = sevenfold(tmp_path, "train", code=3)
-    assert "on a local disk only" in said and bucket in said and len(said.splitlines()) <= 4
+    quick = ("--epochs", "1", "--set", "widths=[4]", "--set", "threads=1")
+    trained = json.loads(sevenfold(tmp_path, "train", *quick, "--json"))
+    assert trained["model"] == "classifier/1" and trained["runs"][0]["content_id"] == made["content_id"]
+    assert [m["model"] for m in json.loads(sevenfold(tmp_path, "models", "--json"))] == ["classifier/1"]
+    assert not (tmp_path / "lake").exists(), "nothing is written beside the project's settings"
 
 
 # Requests

@@ -138,6 +138,24 @@ def test_with_a_root_that_cannot_be_read_nothing_is_deleted(filled: Callable[...
     assert [e.key for e in lake.store.entries("", hidden=True)] == before
 
 
+def test_a_model_stays_and_a_registration_that_died_goes(filled: Callable[..., Lake]) -> None:
+    lake = filled()
+    for n, names in (
+        ("1", ("claim.json", "model.safetensors", "model.json")),
+        ("2", ("claim.json", "model.safetensors")),
+    ):
+        for name in names:
+            lake.store.create(f"models/m/{n}/{name}", b"{}")
+    lake.store.create("models/m/aliases/champion.json", b"{}")
+    age(lake, 2 * GRACE, "models")
+    lake.store.renew("models/m/2/claim.json")
+    assert gc(lake.store) == [], "one that goes on has made its claim young again"
+    age(lake, 2 * GRACE, "models/m/2")
+    assert [g.key for g in gc(lake.store, delete=True)] == ["models/m/2/model.safetensors"]
+    assert lake.store.names("models/m/2") == ["claim.json"], "the number stays taken"
+    assert lake.store.names("models/m/1") == ["claim.json", "model.json", "model.safetensors"]
+
+
 def test_leftovers_of_launches_landings_and_selections(filled: Callable[..., Lake]) -> None:
     lake = filled(5)
     for key in (

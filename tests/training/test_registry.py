@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import signal
 import struct
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 from safetensors.numpy import save
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.training import registry
+from sevenfold.storage.store import LocalStore, Store, open_store
 from sevenfold.training.aliases import aliases, read_alias, set_alias
 from sevenfold.training.registry import Model, models, names, register, resolve, verify
 from sevenfold.training.safetensors_header import check_safetensors
@@ -25,21 +27,28 @@ from sevenfold.training.safetensors_header import check_safetensors
 
 @dataclass(frozen=True)
 class FakeLake:
-    root: Path
+    """Any store, and the weights of a run outside it."""
+
+    store: Store
+    weights: Path
 
 
 WEIGHTS = save({"head.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "head.bias": np.zeros(2, np.float16)})
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> FakeLake:
+@pytest.fixture(params=["disk", "bucket"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> FakeLake:
+    return fake(tmp_path / "lake" if request.param == "disk" else request.getfixturevalue("bucket"), tmp_path)
+
+
+def fake(url: Path | str, tmp_path: Path) -> FakeLake:
     (tmp_path / "run.safetensors").write_bytes(WEIGHTS)
-    return FakeLake(tmp_path)
+    return FakeLake(open_store(url), tmp_path / "run.safetensors")
 
 
 def put(lake: FakeLake, run: str, name: str = "clothes", **other: Any) -> Model:
     facts: dict[str, Any] = {
-        "weights": lake.root / "run.safetensors",
+        "weights": lake.weights,
         "dataset": "fashion",
         "version": "v1",
         "content_id": "c1",
@@ -54,14 +63,12 @@ def test_a_model_is_stored_whole_and_says_where_it_comes_from(lake: FakeLake) ->
     metrics = pa.table({"metric": ["accuracy"], "slice": ["overall"], "value": [0.9]})
     got = put(lake, "r1", metrics=metrics)
     assert (got.ref, got.parameters, got.created, got.saw, got.parent) == ("clothes/1", 8, 12.5, ("c1",), None)
-    folder = lake.root / "models/clothes/1"
-    assert sorted(p.name for p in folder.iterdir()) == ["metrics.parquet", "model.json", "model.safetensors"]
-    assert got.weights.read_bytes() == WEIGHTS and got.metrics().equals(metrics)
-    card = json.loads((folder / "model.json").read_bytes())
+    assert lake.store.names("models/clothes/1") == ["claim.json", "metrics.parquet", "model.json", "model.safetensors"]
+    assert got.weights_path().read_bytes() == WEIGHTS and got.metrics().equals(metrics)
+    card = json.loads(lake.store.read("models/clothes/1/model.json"))
     assert card["content_id"] == "c1" and card["config"] == {"lr": 0.3, "seeds": [0]} and card["run_id"] == "r1"
-    assert not [p for p in folder.iterdir() if p.stat().st_mode & 0o222], "files are read-only"
     verify(got)
-    (lake.root / "run.safetensors").unlink()
+    (lake.weights).unlink()
     assert models(lake, "clothes") == [got] and resolve(lake, "clothes") == got
 
 
@@ -74,6 +81,12 @@ def test_the_same_run_is_registered_once(lake: FakeLake) -> None:
         put(lake, "r1", content_id="c9")
 
 
+def test_a_run_is_known_by_its_model_when_its_claim_is_gone(lake: FakeLake) -> None:
+    first = put(lake, "r1")
+    lake.store.delete("models/clothes/1/claim.json")
+    assert put(lake, "r1") == first and put(lake, "r2").number == 2
+
+
 def test_what_a_model_saw_follows_its_parents(lake: FakeLake) -> None:
     put(lake, "r1")
     child = put(lake, "r2", content_id="c3", saw=["c2"], parent="clothes/1")
@@ -82,63 +95,111 @@ def test_what_a_model_saw_follows_its_parents(lake: FakeLake) -> None:
 
 def test_damage_is_noticed(lake: FakeLake) -> None:
     got = put(lake, "r1")
-    got.weights.chmod(0o644)
-    got.weights.write_bytes(WEIGHTS[:-1] + b"x")
+    lake.store.replace(f"{got.folder}/model.safetensors", WEIGHTS[:-1] + b"x")
     with pytest.raises(SevenfoldError, match="digest"):
         verify(got)
 
 
-def _race(root: Path, worker: int, gate: Any) -> None:
-    gate.wait()
-    for k in range(4):
-        put(FakeLake(root), f"run-{worker}-{k}")
-        put(FakeLake(root), f"shared-{k}")
-        try:
-            set_alias(FakeLake(root), "clothes", f"first-{k}", 1, expected=None, by=str(worker), clock=lambda: 0.0)
-        except SevenfoldError:
-            continue
-
-
-def test_racing_processes_get_a_number_each_and_shared_runs_one(lake: FakeLake) -> None:
-    context = multiprocessing.get_context("fork")
-    gate = context.Barrier(4)
-    workers = [context.Process(target=_race, args=(lake.root, w, gate)) for w in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert [w.exitcode for w in workers] == [0] * 4
+def raced(lake: FakeLake, workers: int, each: int, shared: int) -> list[Model]:
+    """Register `each` runs of its own and `shared` common ones in every one of `workers` processes, all at once."""
+    script = Path(__file__).with_name("register_rank.py")
+    command = [sys.executable, str(script), lake.store.url, str(lake.weights)]
+    racers = [
+        subprocess.Popen([*command, str(w), str(each), str(shared)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for w in range(workers)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None and racer.stdout.readline() == b"ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write(b"go\n")
+        racer.stdin.flush()
+    said = [json.loads(racer.communicate(timeout=120)[0]) for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * workers
     found = models(lake, "clothes")
-    assert [m.number for m in found] == list(range(1, 4 * 4 + 4 + 1))
-    assert len({m.run_id for m in found}) == len(found)
-    assert [p.name for p in (lake.root / "models/clothes").iterdir() if p.name.startswith(".tmp")] == []
-    assert all(len(a.history) == 1 for a in aliases(lake, "clothes"))
+    told = {run: number for one in said for run, number in one.items()}
+    assert {m.run_id: m.number for m in found} == told and all(told[r] == n for one in said for r, n in one.items())
+    for model in found:
+        verify(model)
+    assert not [e.key for e in lake.store.entries("models", hidden=True) if ".tmp-" in e.key]
+    assert len({m.number for m in found}) == len(found)
+    return found
 
 
-def test_killed_while_publishing_leaves_no_half_model(lake: FakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eight_processes_that_register_at_once_get_the_numbers_from_1_to_8(lake: FakeLake) -> None:
+    assert [m.number for m in raced(lake, workers=8, each=1, shared=0)] == list(range(1, 9))
+
+
+def test_processes_that_register_one_run_at_once_get_one_number(lake: FakeLake) -> None:
+    found = raced(lake, workers=4, each=2, shared=2)
+    assert sorted(m.run_id for m in found) == sorted(
+        [*(f"shared-{k}" for k in range(2)), *(f"run-{w}-{k}" for w in range(4) for k in range(2))]
+    )
+    assert [m.number for m in found] == list(range(1, 4 * 2 + 2 + 1))
+    first = [read_alias(lake, "clothes", f"first-{k}") for k in range(2)]
+    assert all(a is not None and len(a.history) == 1 for a in first), "of racing first moves one wins"
+
+
+class Dying(LocalStore):
+    """A disk whose process ends, killed, instead of its n-th write."""
+
+    left = 0
+
+    def _one(self) -> None:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+
+    def create(self, key: str, data: bytes) -> bool:
+        self._one()
+        return super().create(key, data)
+
+    def writing(self, key: str, *, overwrite: bool = False) -> Any:
+        self._one()
+        return super().writing(key, overwrite=overwrite)
+
+
+def _put_dying(lake: FakeLake, after: int) -> None:
+    store = Dying(Path(lake.store.url))
+    store.left = after
+    put(FakeLake(store, lake.weights), "r2")
+
+
+def test_killed_at_any_write_leaves_no_half_model_and_its_number_to_the_same_run(tmp_path: Path) -> None:
+    lake = fake(tmp_path / "lake", tmp_path)
     put(lake, "r1")
-
-    def die(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    for victim in ("_copy_synced", "check_safetensors", "fsync_folder"):
-        worker = multiprocessing.get_context("fork").Process(target=_put_dying, args=(lake, victim, die))
+    for after in (
+        0,
+        1,
+        1,
+        1,
+    ):  # dies at the claim, the weights, the metrics, the card; each goes on from the one before
+        worker = multiprocessing.get_context("fork").Process(target=_put_dying, args=(lake, after))
         worker.start()
         worker.join(30)
         assert worker.exitcode == -signal.SIGKILL
-        assert [m.number for m in models(lake, "clothes")] == [1]
-    assert put(lake, "r2").number == 2
+        assert [m.number for m in models(lake, "clothes")] == [1] and names(lake) == ["clothes"]
+        assert resolve(lake, "clothes").number == 1
+    other = put(lake, "r3")
+    assert put(lake, "r2").number == 2 and other.number == 3, "a number once claimed stays its run's"
+    verify(resolve(lake, "clothes/2"))
 
 
-def _put_dying(lake: FakeLake, victim: str, die: Any) -> None:
-    setattr(registry, victim, die)
-    put(lake, "r2")
+def test_the_first_weights_of_a_run_stand(lake: FakeLake) -> None:
+    """A registration that died after its weights; the repeat's differ in the last bits."""
+    claim = {"format": 1, "run_id": "r1", "content_id": "c1"}
+    lake.store.create("models/clothes/1/claim.json", json.dumps(claim).encode())
+    first = WEIGHTS[:-1] + b"\x3c"
+    lake.store.create("models/clothes/1/model.safetensors", first)
+    got = put(lake, "r1")
+    verify(got)
+    assert got.number == 1 and got.weights_path().read_bytes() == first
 
 
 def test_a_failure_leaves_nothing_behind(lake: FakeLake) -> None:
     with pytest.raises(ValueError):
         put(lake, "r1", config={"x": float("nan")})
-    assert names(lake) == [] and not [p for p in lake.root.rglob(".tmp*") if p.is_dir()]
+    assert names(lake) == [] and lake.store.entries("", hidden=True) == []
 
 
 # ---- references
@@ -237,7 +298,7 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_anything_but_whole_safetensors_is_refused(lake: FakeLake, kind: str) -> None:
-    path = lake.root / "bad"
+    path = lake.weights.with_name("bad")
     path.write_bytes(BAD[kind])
     with pytest.raises(SevenfoldError, match="safetensors"):
         put(lake, "r1", weights=path)
@@ -245,10 +306,11 @@ def test_anything_but_whole_safetensors_is_refused(lake: FakeLake, kind: str) ->
 
 
 def test_real_files_pass(lake: FakeLake) -> None:
-    got = check_safetensors(lake.root / "run.safetensors")
+    got = check_safetensors(lake.weights)
     assert (got.tensors, got.values, got.bytes) == (2, 8, len(WEIGHTS))
-    (lake.root / "none").write_bytes(save({}, metadata={"a": "b"}))
-    assert check_safetensors(lake.root / "none").values == 0
+    none = lake.weights.with_name("none")
+    none.write_bytes(save({}, metadata={"a": "b"}))
+    assert check_safetensors(none).values == 0
 
 
 def test_a_header_whose_length_begins_like_a_pickle_is_accepted(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from sevenfold.storage import Lake
+from sevenfold.storage.bucket import BucketStore
+from sevenfold.storage.store import LocalStore, Store, open_store
 from sevenfold.training import checkpoint
 from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.launch import command, launch, prepare
@@ -36,8 +38,10 @@ def config(**values: Any) -> TrainConfig:
     return parse({**base, "threads": 1, **values})
 
 
-def run_folder(root: Path) -> Path | None:
-    return next(iter((root / "runs").glob("run-*")), None)
+def newest_checkpoint(store: Store) -> int:
+    """The newest step that has a checkpoint, of the one run there is; 0 for none."""
+    runs = [n for n in store.names("runs") if n.startswith("run-")]
+    return max((s for r in runs for s in checkpoint.steps(store, f"runs/{r}/checkpoints")), default=0)
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -61,20 +65,19 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def finish(root: Path, settings: TrainConfig) -> dict[str, Any]:
+def finish(root: Path | str, settings: TrainConfig) -> dict[str, Any]:
     """Train to the end; one rank needs no process of its own."""
     return (train(str(root), settings, Place()) if settings.ranks == 1 else launch(root, settings)["runs"])[0]
 
 
-def kill_during_training(root: Path, settings: TrainConfig, after: int) -> None:
+def kill_during_training(root: Path | str, settings: TrainConfig, after: int) -> None:
     """Start a launch, wait for a checkpoint past step `after`, and SIGKILL only the process that was started."""
-    spec = prepare(root, settings)
+    spec, store = prepare(root, settings), open_store(root)
     process = subprocess.Popen(command(spec), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline and process.poll() is None:
-            folder = run_folder(root)
-            if folder is not None and max(checkpoint.steps(folder / "checkpoints"), default=0) > after:
+            if newest_checkpoint(store) > after:
                 break
             time.sleep(0.005)
         below = descendants(process.pid)
@@ -85,48 +88,201 @@ def kill_during_training(root: Path, settings: TrainConfig, after: int) -> None:
     while alive(below) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not alive(below), "ranks end with the process that started them"
-    folder = run_folder(root)
-    assert folder is not None and not (folder / "result.json").exists(), "it was killed too late to prove anything"
+    ended = [e.key for e in store.entries("runs") if e.key.endswith("/result.json")]
+    assert newest_checkpoint(store) and not ended, "it was killed too late to prove anything"
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_and_resumed_equals_uninterrupted(toy_root: Path, tmp_path: Path, ranks: int) -> None:
-    quiet = tmp_path / "quiet"
-    for path in toy_root.rglob("*"):
-        if path.is_file():
-            (quiet / path.relative_to(toy_root)).parent.mkdir(parents=True, exist_ok=True)
-            (quiet / path.relative_to(toy_root)).hardlink_to(path)
+@pytest.mark.parametrize(
+    ("where", "ranks"),
+    [("disk", 1), ("disk", 2), ("bucket", 1), pytest.param("bucket", 2, marks=pytest.mark.slow)],
+)
+def test_killed_and_resumed_equals_uninterrupted(
+    toy_root: Path,
+    tmp_path: Path,
+    where: str,
+    ranks: int,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one that is killed runs on a disk or in a bucket, the one that is left alone always on a disk."""
+    killed: Path | str = tmp_path / "killed" if where == "disk" else request.getfixturevalue("bucket")
+    store, quiet = open_store(killed), LocalStore(toy_root)
+    for entry in quiet.entries(""):
+        store.create(entry.key, quiet.read(entry.key))
     settings = config(ranks=ranks)
-    kill_during_training(toy_root, settings, after=7)
-    found, expected = finish(toy_root, settings), finish(quiet, settings)
-    assert found["run_id"] == expected["run_id"] and not found["adopted"]
+    kill_during_training(killed, settings, after=7)
+    if where == "bucket":  # it goes on on another machine, which has no copies yet
+        monkeypatch.setenv("SEVENFOLD_CACHE", str(tmp_path / "another"))
+    found, expected = finish(killed, settings), finish(toy_root, settings)
+    assert found["run_id"] == expected["run_id"] and not found["adopted"] and found["notes"] == []
 
-    ours, theirs = (r / "runs" / found["run_id"] for r in (toy_root, quiet))
-    assert (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
+    key = f"runs/{found['run_id']}"
+    ours, theirs = ([s.read(f"{key}/{n}") for n in ("model.safetensors", "trained.parquet")] for s in (store, quiet))
+    assert ours == theirs
     drop = ("seconds",)
     histories = [[{k: v for k, v in p.items() if k not in drop} for p in r["history"]] for r in (found, expected)]
     assert histories[0] == histories[1]
     assert found["splits"] == expected["splits"]
     columns = ["rank", "epoch", "step", "samples", "loss", "lr"]
-    assert read_steps(ours / "steps").select(columns).equals(read_steps(theirs / "steps").select(columns))
-    predictions = [Lake.open(r).predictions(found["run_id"]) for r in (toy_root, quiet)]
+    steps = [read_steps(s, f"{key}/steps") for s in (store, quiet)]
+    assert steps[0].select(columns).equals(steps[1].select(columns))
+    predictions = [Lake.open(s).predictions(found["run_id"]) for s in (store, quiet)]
     assert predictions[0].equals(predictions[1])
+    assert [e.key for e in store.entries("runs")] == [e.key for e in quiet.entries("runs")], "nothing else is left"
 
 
-def test_a_checkpoint_is_complete_or_absent(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
+@pytest.mark.e2e
+@pytest.mark.parametrize("torn", [checkpoint.TENSORS, checkpoint.META])
+def test_a_run_goes_on_from_the_checkpoint_before_a_torn_one_and_says_so(toy_root: Path, torn: str) -> None:
+    store, settings = LocalStore(toy_root), config(epochs=1)
+    (whole,) = train(str(toy_root), settings, Place())
+    key = f"runs/{whole['run_id']}"
+    weights = store.read(f"{key}/model.safetensors")
+    for name in ("result.json", "model.safetensors"):
+        store.delete(f"{key}/{name}")
+    *_, last = checkpoint.steps(store, f"{key}/checkpoints")
+    file = f"{key}/checkpoints/step-{last:08d}/{torn}"
+    store.replace(file, store.read(file)[:-10])
+    (again,) = train(str(toy_root), settings, Place())
+    assert len(again["notes"]) == 1 and f"step {last} is not whole" in again["notes"][0]
+    assert store.read(f"{key}/model.safetensors") == weights and again["splits"] == whole["splits"]
+
+
+def tensors(value: float) -> dict[str, torch.Tensor]:
+    return {"model.w": torch.full((3,), value)}
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store of either kind."""
+    return open_store(tmp_path / "lake" if request.param == "disk" else request.getfixturevalue("bucket"))
+
+
+FOLDER = "runs/run-1/checkpoints"
+
+
+def three(store: Store, keep: int = 3) -> None:
     for step in (5, 10, 15):
-        checkpoint.save(folder, step, {"model.w": torch.full((3,), float(step))}, {"step": step}, keep=2)
-    assert checkpoint.steps(folder) == [10, 15]
-    half = folder / ".tmp-killed"
-    half.mkdir()
-    (half / checkpoint.META).write_text("{")
-    found = checkpoint.load_newest(folder)
-    assert found is not None and found[1] == {"step": 15} and found[0]["model.w"].tolist() == [15.0] * 3
-    checkpoint.clean(folder)
-    assert sorted(p.name for p in folder.iterdir()) == ["step-00000010", "step-00000015"]
-    assert checkpoint.load_newest(tmp_path / "none") is None
+        checkpoint.save(store, FOLDER, step, tensors(step), {"step": step}, keep)
+
+
+def taken(store: Store) -> tuple[int, list[str]]:
+    """(the step a resume takes, what it says of newer ones)."""
+    found, passed = checkpoint.load_newest(store, FOLDER)
+    if found is None:
+        return 0, passed
+    assert found.meta == {"step": found.step} and found.tensors["model.w"].tolist() == [float(found.step)] * 3
+    return found.step, passed
+
+
+def test_the_newest_checkpoints_are_kept_and_nothing_else(store: Store) -> None:
+    assert checkpoint.load_newest(store, FOLDER) == (None, [])
+    three(store, keep=2)
+    names = (checkpoint.META, checkpoint.TENSORS)
+    assert [e.key for e in store.entries("", hidden=True)] == [
+        f"{FOLDER}/step-{step:08d}/{name}" for step in (10, 15) for name in names
+    ]
+    assert store.names(FOLDER) == ["step-00000010", "step-00000015"] and taken(store) == (15, [])
+
+
+@pytest.mark.parametrize("torn", ["cut short", "other bytes", "absent", "no meta", "half a meta"])
+def test_a_torn_checkpoint_is_never_believed(store: Store, torn: str) -> None:
+    """Injected: what a writer that died, or a store that lost bytes, may leave of the newest checkpoint."""
+    three(store)
+    at = f"{FOLDER}/step-00000015"
+    whole = store.read(f"{at}/{checkpoint.TENSORS}")
+    if torn == "cut short":
+        store.replace(f"{at}/{checkpoint.TENSORS}", whole[:-5])
+    elif torn == "other bytes":
+        store.replace(f"{at}/{checkpoint.TENSORS}", whole[:-1] + bytes([whole[-1] ^ 1]))
+    elif torn == "absent":
+        store.delete(f"{at}/{checkpoint.TENSORS}")
+    elif torn == "no meta":
+        store.delete(f"{at}/{checkpoint.META}")
+    else:
+        store.replace(f"{at}/{checkpoint.META}", b'{"meta": {"st')
+    step, passed = taken(store)
+    assert step == 10 and len(passed) == (torn != "no meta") and all("step 15 is not whole" in p for p in passed)
+
+    checkpoint.clean(store, FOLDER, step)
+    assert {e.key.split("/")[3] for e in store.entries("", hidden=True)} == {"step-00000005", "step-00000010"}
+    checkpoint.save(store, FOLDER, 15, tensors(15), {"step": 15}, keep=3)
+    assert taken(store) == (15, [])
+
+
+class Cut(Exception):
+    """The process ended here."""
+
+
+class _Counting:
+    """A store that ends its process instead of its n-th write."""
+
+    left = 0
+
+    def _one(self) -> None:
+        if self.left == 0:
+            raise Cut
+        self.left -= 1
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._one()
+        super().replace(key, data)  # type: ignore[misc]
+
+    def delete(self, key: str) -> bool:
+        self._one()
+        return bool(super().delete(key))  # type: ignore[misc]
+
+
+class CutDisk(_Counting, LocalStore):
+    """A disk."""
+
+
+class CutBucket(_Counting, BucketStore):
+    """A bucket."""
+
+
+def test_a_process_that_ends_between_any_two_writes_leaves_a_whole_checkpoint(store: Store) -> None:
+    for after in range(6):
+        cut: Any = CutDisk(store.root) if isinstance(store, LocalStore) else CutBucket(store.url)
+        for step in (5, 10):
+            checkpoint.save(store, FOLDER, step, tensors(step), {"step": step}, keep=2)
+        cut.left = after
+        ended = after < 4  # tensors, meta, and the two files of the oldest
+        try:
+            checkpoint.save(cut, FOLDER, 15, tensors(15), {"step": 15}, keep=2)
+        except Cut:
+            assert ended
+        else:
+            assert not ended
+        assert taken(store) == (10 if after < 2 else 15, [])
+        step, _ = taken(store)
+        checkpoint.clean(store, FOLDER, step)
+        checkpoint.save(store, FOLDER, 15, tensors(15), {"step": 15}, keep=2)
+        assert checkpoint.steps(store, FOLDER) == [10, 15] and len(store.entries("", hidden=True)) == 4
+        checkpoint.clean(store, FOLDER, 0)
+        assert store.entries("", hidden=True) == []
+
+
+def test_what_killed_writers_left_is_cleared_away(store: Store) -> None:
+    three(store)
+    for left in (
+        "step-00000010/.tmp-ab12",
+        "step-00000020/tensors.safetensors",
+        "step-00000020/.tmp-cd34",
+        ".tmp-ef56",
+    ):
+        store.replace(f"{FOLDER}/{left}", b"half")
+    checkpoint.clean(store, FOLDER, 15)
+    assert checkpoint.steps(store, FOLDER) == [5, 10, 15] and taken(store) == (15, [])
+    assert len(store.entries("", hidden=True)) == 6
+
+
+def test_a_bad_copy_on_this_machine_is_fetched_again(bucket: str) -> None:
+    store = open_store(bucket)
+    three(store)
+    store.local(f"{FOLDER}/step-00000015/{checkpoint.TENSORS}").write_bytes(b"damaged")
+    assert taken(store) == (15, [])
 
 
 def test_resuming_on_another_number_of_ranks_sees_the_same_sequence(toy_root: Path) -> None:
@@ -136,11 +292,12 @@ def test_resuming_on_another_number_of_ranks_sees_the_same_sequence(toy_root: Pa
     folder = toy_root / "runs" / expected["run_id"]
     for name in ("result.json", "model.safetensors"):
         (folder / name).unlink()
-    newest = checkpoint.steps(folder / "checkpoints")[-1]
+    store, key = LocalStore(toy_root), f"runs/{expected['run_id']}"
+    newest = checkpoint.steps(store, f"{key}/checkpoints")[-1]
     (folder / "checkpoints" / f"step-{newest:08d}").rename(folder / "gone")
     (found,) = launch(toy_root, whole, ranks=2)["runs"]
     assert found["run_id"] == expected["run_id"] and found["steps"] == expected["steps"] == 6
-    steps = read_steps(folder / "steps").to_pylist()
+    steps = read_steps(store, f"{key}/steps").to_pylist()
     per_step: dict[int, int] = {}
     for row in steps:
         per_step[row["step"]] = per_step.get(row["step"], 0) + row["samples"]

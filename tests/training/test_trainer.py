@@ -13,6 +13,7 @@ import pytest
 
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.leases import active
+from sevenfold.storage.store import LocalStore
 from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.launch import launch
 from sevenfold.training.learner import learning_rate
@@ -53,7 +54,7 @@ def test_a_run_leaves_everything_and_is_adopted_the_second_time(toy_root: Path) 
     assert first["splits"]["test"]["accuracy"] == first["splits"]["test"]["by_batch"]["b1"]["accuracy"] > 0.5
     assert first["samples"] == 180 and first["steps"] == 6
 
-    steps = read_steps(folder / "steps")
+    steps = read_steps(lake.store, f"runs/{first['run_id']}/steps")
     assert steps["step"].to_pylist() == list(range(6)) and steps["samples"].to_pylist() == [32, 32, 26] * 2
     phases = sum(steps[c].to_numpy() for c in ("data", "forward", "backward", "optimizer"))
     assert (phases <= steps["total"].to_numpy() + 1e-9).all() and phases.sum() > 0.9 * pc.sum(steps["total"]).as_py()
@@ -92,7 +93,7 @@ def test_two_ranks_through_the_launcher(toy_root: Path) -> None:
     result = launch(toy_root, config(epochs=1, batch_size=31), ranks=2, progress=lambda *call: calls.append(call))
     (run,) = result["runs"]
     assert run["ranks"] == 2 and run["samples"] == 90 and run["splits"]["test"]["n"] == 24
-    steps = read_steps(toy_root / "runs" / run["run_id"] / "steps")
+    steps = read_steps(LocalStore(toy_root), f"runs/{run['run_id']}/steps")
     assert steps["rank"].to_pylist() == [0, 0, 0, 1, 1, 1]
     losses = steps["loss"].to_numpy()
     assert (losses[:3] == losses[3:]).all(), "the loss of a step is the global block's, the same on both ranks"
