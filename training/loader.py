@@ -1,15 +1,15 @@
-"""From shards to batches: a map-style dataset over the sample index, read by offset, and a plain DataLoader around it.
+"""From shards to batches: map-style datasets over the sample index, read by offset, one collated batch a call.
 
-One call of `__getitems__` returns one collated batch as a dict of tensors, so that a worker ships one array per column
-through shared memory instead of one object per sample.
+A batch is a dict of tensors over one buffer (see buffers.py). Its parts can be filled by several threads at once:
+`begin` makes the columns and everything that is vectorised, `fill` reads and decodes a range of slots, `finish` masks
+what failed. `__getitems__` does the three in turn; feed.py spreads them over threads and processes.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,62 +17,152 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.training.decode import BROKEN, decode
+from sevenfold.training.buffers import Column, nbytes, tensors, views
+from sevenfold.training.decode import Scaling, Undecodable, decode, decode_into
+from sevenfold.training.draw import keys
+from sevenfold.training.feed import Feed
 from sevenfold.training.plan import PAD
+from sevenfold.training.reader import ShardReader
 from sevenfold.training.sampler import PlannedBatchSampler
 
 Batch = dict[str, torch.Tensor]
-_CHUNK = 64
+OK, EMPTY, TAKEN_DOWN, UNREADABLE, UNDECODABLE = range(5)
+"""A slot's status: a sample; no sample (row -1); one that was taken down; bytes that cannot be read; no image."""
+_CHUNK = 256
 
 
-class ShardReader:
-    """Reads members at indexed offsets with `os.pread`; each process opens its own files, when first needed."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = list(paths)
-        self._files: dict[int, int] = {}
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-
-    def read(self, shard: int, offset: int, size: int) -> bytes:
-        """`size` bytes at `offset` of the shard. Raises OSError when the file is missing or too short."""
-        if self._pid != os.getpid():  # forked: the inherited descriptors belong to the parent
-            self._files, self._pid, self._lock = {}, os.getpid(), threading.Lock()
-        fd = self._files.get(shard)
-        if fd is None:
-            with self._lock:
-                fd = self._files.get(shard)
-                if fd is None:
-                    fd = self._files[shard] = os.open(self.paths[shard], os.O_RDONLY | os.O_CLOEXEC)
-        data = os.pread(fd, size, offset)
-        if len(data) != size:
-            raise OSError(f"{self.paths[shard]}: {len(data)} of {size} bytes at offset {offset}")
-        return data
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"paths": self.paths}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["paths"])  # type: ignore[misc]
-
-    def __del__(self) -> None:
-        if self._pid == os.getpid():
-            for fd in self._files.values():
-                os.close(fd)
-
-
-class SampleDataset(Dataset[Batch]):
-    """The rows of a samples table as training batches.
+class ShardDataset(Dataset[Batch]):
+    """The rows of a samples table as batches of what lies in the shards; its subclasses say what that is.
 
     Parameters
     ----------
     shard_path : finds a shard's file by its digest (`lake.shard_path`).
     samples : the samples table; a row's number in it is its index here.
     classes : class names in order; a row's label number is its place here, -1 when unlabelled.
+
+    Attributes
+    ----------
+    shards : digests; `groups` int64 [n] is the number of each row's shard among them.
+    labels : int64 [n]; weights : float32 [n]; masked : bool [n], taken down; keys : uint64 [n], from the ids.
+    """
+
+    def __init__(self, shard_path: Callable[[str], Path], samples: pa.Table, classes: Sequence[str]) -> None:
+        self.shards, self.groups = shard_numbers(samples)
+        self.masked = masked_rows(samples)
+        there = set(self.groups[~self.masked].tolist())
+        self.reader = ShardReader([str(shard_path(s)) if i in there else "" for i, s in enumerate(self.shards)])
+        self.offsets = pc.fill_null(samples["offset"], 0).to_numpy().astype(np.int64)
+        self.sizes = pc.fill_null(samples["size"], 0).to_numpy().astype(np.int64)
+        self.labels = label_numbers(samples["label"], classes)
+        self.weights = samples["weight"].to_numpy().astype(np.float32)
+        self._names: pa.Table | None = samples.select(["id", "path"])
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, row: int) -> Batch:
+        """A batch of one."""
+        return self.__getitems__([row])
+
+    def __getitems__(self, rows: Sequence[int] | np.ndarray) -> Batch:
+        """One batch.
+
+        Beside what the subclass adds: label int64, row int64, weight float32, mask bool, status uint8, all [b]. A slot
+        whose status is not OK keeps its place, with `mask` false, label -1, weight 0 and nothing in it; all but EMPTY
+        ones have a row.
+
+        Raises SevenfoldError when a shard is missing.
+        """
+        at = np.asarray(rows, dtype=np.int64)
+        spec = self.columns(at)
+        batch = views(spec, np.empty(nbytes(spec), np.uint8))
+        self.begin(batch, at)
+        self.fill(batch, 0, len(at))
+        self.finish(batch)
+        return tensors(batch)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """uint64 [n]: a hash of each row's sample id, whatever row it is in."""
+        assert self._names is not None
+        return keys(self._names["id"].to_pylist(), 0, "augment")
+
+    def explain(self, row: int) -> str:
+        """Why the sample of a row is masked, or that it is not: tried again, in plain words."""
+        if row == PAD:
+            return "an empty slot: the last batch has fewer samples than places"
+        name = f"row {row}"
+        if self._names is not None:
+            name = f"{self._names['path'][row].as_py()} (row {row}, id {self._names['id'][row].as_py()})"
+        if self.masked[row]:
+            return f"{name}: was taken down"
+        member = int(self.groups[row]), int(self.offsets[row]), int(self.sizes[row])
+        why = self.reader.reason(*member)
+        return f"{name}: {f'cannot be read: {why}' if why else self._explain(*member)}"
+
+    def columns(self, rows: np.ndarray) -> list[Column]:
+        """What a batch of these rows consists of."""
+        n = (len(rows),)
+        return [
+            Column("label", "int64", n),
+            Column("row", "int64", n),
+            Column("weight", "float32", n),
+            Column("mask", "bool", n),
+            Column("status", "uint8", n),
+        ]
+
+    def begin(self, batch: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Fill in what needs no reading. `batch`: arrays as :meth:`columns` says, of undefined contents."""
+        filled = np.where(rows == PAD, 0, rows)
+        batch["row"][:] = rows
+        batch["label"][:] = self.labels[filled]
+        batch["weight"][:] = self.weights[filled]
+        batch["status"][:] = np.where(self.masked[filled], TAKEN_DOWN, OK)
+        batch["status"][rows == PAD] = EMPTY
+
+    def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
+        """Read the samples of slots start .. stop; the only part that takes long, safe to run beside other ranges."""
+        raise NotImplementedError
+
+    def finish(self, batch: dict[str, np.ndarray]) -> None:
+        """Mask every slot that is not OK."""
+        np.equal(batch["status"], OK, out=batch["mask"])
+        bad = ~batch["mask"]
+        if bad.any():
+            batch["label"][bad], batch["weight"][bad] = -1, 0
+            self._blank(batch, bad)
+
+    def split(self, batch: Batch, sizes: Sequence[int]) -> list[Batch]:
+        """Cut a batch into batches of these sizes, which share its memory."""
+        parts = {name: column.split(list(sizes)) for name, column in batch.items()}
+        return [{name: part[i] for name, part in parts.items()} for i in range(len(sizes))]
+
+    def _slots(self, batch: dict[str, np.ndarray], start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(slots that hold a sample, its rows) among start .. stop."""
+        slots = np.flatnonzero(batch["status"][start:stop] == OK) + start
+        return slots, batch["row"][slots]
+
+    def _blank(self, batch: dict[str, np.ndarray], bad: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def _explain(self, shard: int, offset: int, size: int) -> str:
+        return "is fine"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_names": None}  # workers need no ids: 10^8 of them are 6 GB
+
+
+class SampleDataset(ShardDataset):
+    """Decoded images: batches have `images`, uint8 [b, size, size, channels].
+
+    Parameters
+    ----------
+    shard_path, samples, classes : as of :class:`ShardDataset`.
     size, channels : of the decoded images.
+    scaling : whether libjpeg may shrink large JPEGs while decoding (see decode.py); part of what a run computes.
     """
 
     def __init__(
@@ -82,49 +172,32 @@ class SampleDataset(Dataset[Batch]):
         classes: Sequence[str],
         size: int,
         channels: int,
+        scaling: Scaling = "scaled",
     ) -> None:
-        shards, self.groups = shard_numbers(samples)
-        self.masked = masked_rows(samples)
-        there = set(self.groups[~self.masked].tolist())
-        self.reader = ShardReader([str(shard_path(s)) if i in there else "" for i, s in enumerate(shards)])
-        self.offsets = pc.fill_null(samples["offset"], 0).to_numpy()
-        self.sizes = pc.fill_null(samples["size"], 0).to_numpy()
-        self.labels = label_numbers(samples["label"], classes)
-        self.weights = samples["weight"].to_numpy().astype(np.float32)
-        self.size, self.channels = size, channels
+        super().__init__(shard_path, samples, classes)
+        self.size, self.channels, self.scaling = size, channels, scaling
         self.decoded: np.ndarray | None = None
-        self.broken: np.ndarray | None = None
+        self.status: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return len(self.offsets)
+    def columns(self, rows: np.ndarray) -> list[Column]:
+        """The images, and what every batch has."""
+        shape = (len(rows), self.size, self.size, self.channels)
+        return [Column("images", "uint8", shape), *super().columns(rows)]
 
-    def __getitems__(self, rows: list[int]) -> Batch:
-        """One batch: images uint8 [b, h, w, c], label int64, row int64, weight float32, mask bool, all [b].
-
-        An empty slot (row -1), a sample that was taken down and one that does not decode keep their place with `mask`
-        false and zero pixels; all but the first have a row.
-        """
-        at = np.asarray(rows, dtype=np.int64)
-        mask = at != PAD
-        filled = np.where(mask, at, 0)
-        if self.decoded is not None and self.broken is not None:
-            images = self.decoded[filled]
-            mask &= ~self.broken[filled]
-        else:
-            images = np.zeros((len(at), self.size, self.size, self.channels), np.uint8)
-            mask[mask] = ~self._decode_into(images, np.flatnonzero(mask), at[mask])
-        images[~mask] = 0
-        return {
-            "images": torch.from_numpy(images),
-            "label": torch.from_numpy(np.where(mask, self.labels[filled], -1)),
-            "row": torch.from_numpy(at),
-            "weight": torch.from_numpy(np.where(mask, self.weights[filled], np.float32(0))),
-            "mask": torch.from_numpy(mask),
-        }
-
-    def __getitem__(self, row: int) -> Batch:
-        """A batch of one."""
-        return self.__getitems__([row])
+    def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
+        """Decode the samples of slots start .. stop."""
+        if self.decoded is not None and self.status is not None:
+            filled = np.maximum(batch["row"][start:stop], 0)
+            np.take(self.decoded, filled, axis=0, out=batch["images"][start:stop], mode="clip")
+            status = batch["status"][start:stop]
+            np.copyto(status, self.status[filled], where=status == OK)
+            return
+        slots, rows = self._slots(batch, start, stop)
+        files = self.reader.read(self.groups[rows], self.offsets[rows], self.sizes[rows])
+        for failed in decode_into(batch["images"], slots.tolist(), files, self.scaling):
+            batch["status"][failed] = UNDECODABLE
+        if None in files:
+            batch["status"][slots[[f is None for f in files]]] = UNREADABLE
 
     def decoded_bytes(self) -> int:
         """What :meth:`decode_all` would keep in memory."""
@@ -132,46 +205,94 @@ class SampleDataset(Dataset[Batch]):
 
     def decode_all(self, threads: int, progress: Progress = silent) -> None:
         """Decode every row once and keep the pixels; batches are the same as without, only sooner."""
-        images = np.zeros((len(self), self.size, self.size, self.channels), np.uint8)
-        broken = np.zeros(len(self), bool)
+        rows = np.arange(len(self))
+        spec = self.columns(rows)
+        batch = views(spec, np.empty(nbytes(spec), np.uint8))
+        self.begin(batch, rows)
         starts = range(0, len(self), _CHUNK)
-
-        def work(start: int) -> None:
-            rows = np.arange(start, min(start + _CHUNK, len(self)))
-            broken[rows] = self._decode_into(images, rows, rows)
-
         with ThreadPoolExecutor(max(threads, 1)) as pool:
-            for i, _ in enumerate(pool.map(work, starts)):
-                if i % 32 == 0:
-                    progress(min(i * _CHUNK, len(self)), len(self), "decoding")
-        self.decoded, self.broken = images, broken
+            parts = pool.map(lambda start: self.fill(batch, start, min(start + _CHUNK, len(self))), starts)
+            for i, _ in enumerate(parts):
+                if i % 8 == 0:
+                    progress(min((i + 1) * _CHUNK, len(self)), len(self), "decoding")
+        self.finish(batch)
+        self.decoded, self.status = batch["images"], batch["status"]
 
-    def _decode_into(self, images: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Decode `rows` into `images[slots]`; returns bool [rows], true where that failed."""
-        failed = np.zeros(len(rows), bool)
-        shards, offsets, sizes = self.groups[rows].tolist(), self.offsets[rows].tolist(), self.sizes[rows].tolist()
-        gone = self.masked[rows].tolist()
-        for i, slot in enumerate(slots.tolist()):
-            if gone[i]:
-                failed[i] = True
-                continue
-            try:
-                images[slot] = decode(self.reader.read(shards[i], offsets[i], sizes[i]), self.size, self.channels)
-            except BROKEN:
-                failed[i] = True
-        return failed
+    def _blank(self, batch: dict[str, np.ndarray], bad: np.ndarray) -> None:
+        batch["images"][bad] = 0
+
+    def _explain(self, shard: int, offset: int, size: int) -> str:
+        where = np.array([shard]), np.array([offset]), np.array([size])
+        try:
+            decode(self.reader.read(*where)[0] or b"", self.size, self.channels, self.scaling)
+        except Undecodable as error:
+            return f"cannot be decoded: {error}"
+        return "is fine"
 
 
-def make_loader(dataset: SampleDataset, sampler: PlannedBatchSampler, workers: int = 0) -> DataLoader[Batch]:
-    """A plain torch DataLoader: the sampler decides the order, the dataset collates, nothing else happens."""
-    return DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        persistent_workers=workers > 0,
-        multiprocessing_context="spawn" if workers else None,
-    )
+class ByteDataset(ShardDataset):
+    """Files as they are: batches have `data`, uint8 [total], and `offsets`, int64 [b + 1].
+
+    Sample i is `data[offsets[i] : offsets[i + 1]]`; a slot without one has no bytes, one that cannot be read has zeros.
+    """
+
+    def columns(self, rows: np.ndarray) -> list[Column]:
+        """Bytes and offsets, and what every batch has."""
+        total = int(self._lengths(rows).sum())
+        return [Column("data", "uint8", (total,)), Column("offsets", "int64", (len(rows) + 1,)), *super().columns(rows)]
+
+    def begin(self, batch: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Fill in what needs no reading: all but the bytes."""
+        super().begin(batch, rows)
+        batch["offsets"][0] = 0
+        np.cumsum(self._lengths(rows), out=batch["offsets"][1:])
+
+    def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
+        """Read the files of slots start .. stop."""
+        slots, rows = self._slots(batch, start, stop)
+        good = self.reader.read_into(
+            self.groups[rows], self.offsets[rows], self.sizes[rows], memoryview(batch["data"]), batch["offsets"][slots]
+        )
+        batch["status"][slots[~good]] = UNREADABLE
+
+    def split(self, batch: Batch, sizes: Sequence[int]) -> list[Batch]:
+        """Cut a batch into batches of these sizes, which share its memory except for the offsets."""
+        rest = super().split({k: v for k, v in batch.items() if k not in ("data", "offsets")}, sizes)
+        first = 0
+        for part, size in zip(rest, sizes, strict=True):
+            offsets = batch["offsets"][first : first + size + 1]
+            part["data"], part["offsets"] = batch["data"][offsets[0] : offsets[-1]], offsets - offsets[0]
+            first += size
+        return rest
+
+    def _lengths(self, rows: np.ndarray) -> np.ndarray:
+        filled = np.where(rows == PAD, 0, rows)
+        return np.where((rows == PAD) | self.masked[filled], 0, self.sizes[filled])
+
+    def _blank(self, batch: dict[str, np.ndarray], bad: np.ndarray) -> None:
+        for i in np.flatnonzero(bad).tolist():
+            batch["data"][batch["offsets"][i] : batch["offsets"][i + 1]] = 0
+
+
+def make_loader(
+    dataset: ShardDataset, sampler: PlannedBatchSampler, workers: int = 0, threads: int = 1, prefetch: int = 2
+) -> Feed:
+    """The batches of `dataset` in the order of `sampler`: the same by every path.
+
+    Parameters
+    ----------
+    workers : processes; 0 for none, and then `threads` counts.
+    threads : that read and decode ahead of the consumer; 0 does so when a batch is asked for. Pixels that are decoded
+        already are always taken so: copying them is quicker than passing them on.
+    prefetch : batches made ahead, at least one for each thread or worker.
+    """
+    kept = isinstance(dataset, SampleDataset) and dataset.decoded is not None
+    return Feed(dataset, sampler, 0 if kept else workers, 0 if kept else threads, prefetch)
+
+
+def collate(batch: Batch) -> Batch:
+    """The `collate_fn` for a loader of torch's own around these datasets: a batch comes collated."""
+    return batch
 
 
 def shard_numbers(samples: pa.Table) -> tuple[list[str], np.ndarray]:
@@ -189,7 +310,3 @@ def label_numbers(labels: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray
     """int64 [n]: each label's place among the classes, -1 for null or unknown."""
     found = pc.index_in(labels, value_set=pa.array(list(classes), pa.string()))
     return pc.fill_null(found, -1).to_numpy().astype(np.int64)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
