@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,18 +16,17 @@ _FREE = 2
 """References to a buffer that only its pool holds: the list's and the argument of `sys.getrefcount`."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One array of a batch, before it exists."""
 
     name: str
-    dtype: str
+    dtype: np.dtype
     shape: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
         """Its size in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def nbytes(columns: Sequence[Column]) -> int:
@@ -38,7 +38,7 @@ def views(columns: Sequence[Column], buffer: np.ndarray) -> dict[str, np.ndarray
     """The columns as arrays over `buffer` (uint8 [at least nbytes(columns)]); their contents are what was there."""
     found, at = {}, 0
     for c in columns:
-        found[c.name] = buffer[at : at + c.nbytes].view(c.dtype).reshape(c.shape)
+        found[c.name] = np.ndarray(c.shape, c.dtype, buffer, at)
         at += -(-c.nbytes // _ALIGN) * _ALIGN
     return found
 
@@ -73,6 +73,9 @@ class BufferPool:
             if len(self._buffers) < self.keep:
                 self._buffers.append(buffer)
             return buffer[:size]  # a view: its life keeps the buffer's count up
+
+    def __reduce__(self) -> tuple[type[BufferPool], tuple[int]]:
+        return BufferPool, (self.keep,)  # another process begins with none
 
 
 def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:

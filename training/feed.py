@@ -27,11 +27,20 @@ _BLOCK = 1 << 22
 class Fillable(Protocol):
     """A dataset whose batches can be made in parts (see loader.py)."""
 
-    def columns(self, rows: np.ndarray) -> list[Column]: ...
-    def begin(self, batch: dict[str, np.ndarray], rows: np.ndarray) -> None: ...
-    def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None: ...
-    def finish(self, batch: dict[str, np.ndarray]) -> None: ...
-    def split(self, batch: dict[str, torch.Tensor], sizes: Sequence[int]) -> list[dict[str, torch.Tensor]]: ...
+    def columns(self, rows: np.ndarray) -> list[Column]:
+        """What a batch of these rows consists of."""
+
+    def begin(self, batch: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Fill in what is quick."""
+
+    def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
+        """Fill in slots start .. stop."""
+
+    def finish(self, batch: dict[str, np.ndarray]) -> None:
+        """Mask what failed."""
+
+    def split(self, batch: dict[str, torch.Tensor], sizes: Sequence[int]) -> list[dict[str, torch.Tensor]]:
+        """Cut a batch into batches."""
 
 
 class Batches(Iterable[list[int]], Sized, Protocol):

@@ -20,18 +20,18 @@ import torch
 from torch.utils.data import Dataset
 
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.training.buffers import Column, nbytes, tensors, views
+from sevenfold.training.buffers import BufferPool, Column, nbytes, tensors, views
 from sevenfold.training.decode import Scaling, Undecodable, decode, decode_into
 from sevenfold.training.draw import keys
-from sevenfold.training.feed import Feed
+from sevenfold.training.feed import Batches, Feed
 from sevenfold.training.plan import PAD
 from sevenfold.training.reader import ShardReader
-from sevenfold.training.sampler import PlannedBatchSampler
 
 Batch = dict[str, torch.Tensor]
 OK, EMPTY, TAKEN_DOWN, UNREADABLE, UNDECODABLE = range(5)
 """A slot's status: a sample; no sample (row -1); one that was taken down; bytes that cannot be read; no image."""
 _CHUNK = 256
+_UINT8, _INT64, _FLOAT32, _BOOL = (np.dtype(name) for name in ("uint8", "int64", "float32", "bool"))
 
 
 class ShardDataset(Dataset[Batch]):
@@ -52,6 +52,7 @@ class ShardDataset(Dataset[Batch]):
     def __init__(self, shard_path: Callable[[str], Path], samples: pa.Table, classes: Sequence[str]) -> None:
         self.shards, self.groups = shard_numbers(samples)
         self.masked = masked_rows(samples)
+        self._status = np.where(self.masked, TAKEN_DOWN, OK).astype(np.uint8)
         there = set(self.groups[~self.masked].tolist())
         self.reader = ShardReader([str(shard_path(s)) if i in there else "" for i, s in enumerate(self.shards)])
         self.offsets = pc.fill_null(samples["offset"], 0).to_numpy().astype(np.int64)
@@ -107,21 +108,25 @@ class ShardDataset(Dataset[Batch]):
         """What a batch of these rows consists of."""
         n = (len(rows),)
         return [
-            Column("label", "int64", n),
-            Column("row", "int64", n),
-            Column("weight", "float32", n),
-            Column("mask", "bool", n),
-            Column("status", "uint8", n),
+            Column("label", _INT64, n),
+            Column("row", _INT64, n),
+            Column("weight", _FLOAT32, n),
+            Column("mask", _BOOL, n),
+            Column("status", _UINT8, n),
         ]
 
     def begin(self, batch: dict[str, np.ndarray], rows: np.ndarray) -> None:
         """Fill in what needs no reading. `batch`: arrays as :meth:`columns` says, of undefined contents."""
-        filled = np.where(rows == PAD, 0, rows)
         batch["row"][:] = rows
-        batch["label"][:] = self.labels[filled]
-        batch["weight"][:] = self.weights[filled]
-        batch["status"][:] = np.where(self.masked[filled], TAKEN_DOWN, OK)
-        batch["status"][rows == PAD] = EMPTY
+        if not len(self):
+            batch["status"][:] = EMPTY
+            return
+        # clipping turns PAD into row 0; what that row says is masked again
+        np.take(self.labels, rows, out=batch["label"], mode="clip")
+        np.take(self.weights, rows, out=batch["weight"], mode="clip")
+        np.take(self._status, rows, out=batch["status"], mode="clip")
+        if len(rows) and rows.min() == PAD:
+            batch["status"][rows == PAD] = EMPTY
 
     def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
         """Read the samples of slots start .. stop; the only part that takes long, safe to run beside other ranges."""
@@ -130,8 +135,8 @@ class ShardDataset(Dataset[Batch]):
     def finish(self, batch: dict[str, np.ndarray]) -> None:
         """Mask every slot that is not OK."""
         np.equal(batch["status"], OK, out=batch["mask"])
-        bad = ~batch["mask"]
-        if bad.any():
+        if not batch["mask"].all():
+            bad = ~batch["mask"]
             batch["label"][bad], batch["weight"][bad] = -1, 0
             self._blank(batch, bad)
 
@@ -142,7 +147,8 @@ class ShardDataset(Dataset[Batch]):
 
     def _slots(self, batch: dict[str, np.ndarray], start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(slots that hold a sample, its rows) among start .. stop."""
-        slots = np.flatnonzero(batch["status"][start:stop] == OK) + start
+        status = batch["status"][start:stop]
+        slots = np.flatnonzero(status == OK) + start if status.any() else np.arange(start, stop)
         return slots, batch["row"][slots]
 
     def _blank(self, batch: dict[str, np.ndarray], bad: np.ndarray) -> None:
@@ -176,28 +182,35 @@ class SampleDataset(ShardDataset):
     ) -> None:
         super().__init__(shard_path, samples, classes)
         self.size, self.channels, self.scaling = size, channels, scaling
+        self._scratch = BufferPool(keep=8)
         self.decoded: np.ndarray | None = None
         self.status: np.ndarray | None = None
 
     def columns(self, rows: np.ndarray) -> list[Column]:
         """The images, and what every batch has."""
         shape = (len(rows), self.size, self.size, self.channels)
-        return [Column("images", "uint8", shape), *super().columns(rows)]
+        return [Column("images", _UINT8, shape), *super().columns(rows)]
 
     def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
         """Decode the samples of slots start .. stop."""
         if self.decoded is not None and self.status is not None:
-            filled = np.maximum(batch["row"][start:stop], 0)
-            np.take(self.decoded, filled, axis=0, out=batch["images"][start:stop], mode="clip")
-            status = batch["status"][start:stop]
-            np.copyto(status, self.status[filled], where=status == OK)
+            rows, status = batch["row"][start:stop], batch["status"][start:stop]
+            np.take(self.decoded, rows, axis=0, out=batch["images"][start:stop], mode="clip")
+            np.copyto(status, self.status[np.maximum(rows, 0)], where=status == OK)
             return
         slots, rows = self._slots(batch, start, stop)
-        files = self.reader.read(self.groups[rows], self.offsets[rows], self.sizes[rows])
+        sizes = self.sizes[rows]
+        ends = np.cumsum(sizes)
+        # one buffer for all files: as objects of their own they would scatter the heap that libjpeg allocates from,
+        # which alone costs it a fifth at 32 pixels
+        data = memoryview(self._scratch.take(int(ends[-1]) if len(ends) else 0))
+        good = self.reader.read_into(self.groups[rows], self.offsets[rows], sizes, data, ends - sizes)
+        if not good.all():
+            batch["status"][slots[~good]] = UNREADABLE
+            slots, ends, sizes = slots[good], ends[good], sizes[good]
+        files = [data[start:end] for start, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
         for failed in decode_into(batch["images"], slots.tolist(), files, self.scaling):
             batch["status"][failed] = UNDECODABLE
-        if None in files:
-            batch["status"][slots[[f is None for f in files]]] = UNREADABLE
 
     def decoded_bytes(self) -> int:
         """What :meth:`decode_all` would keep in memory."""
@@ -222,9 +235,11 @@ class SampleDataset(ShardDataset):
         batch["images"][bad] = 0
 
     def _explain(self, shard: int, offset: int, size: int) -> str:
-        where = np.array([shard]), np.array([offset]), np.array([size])
+        data = bytearray(size)
+        where = (np.array([number]) for number in (shard, offset, size))
+        self.reader.read_into(*where, memoryview(data), np.array([0]))
         try:
-            decode(self.reader.read(*where)[0] or b"", self.size, self.channels, self.scaling)
+            decode(bytes(data), self.size, self.channels, self.scaling)
         except Undecodable as error:
             return f"cannot be decoded: {error}"
         return "is fine"
@@ -239,7 +254,7 @@ class ByteDataset(ShardDataset):
     def columns(self, rows: np.ndarray) -> list[Column]:
         """Bytes and offsets, and what every batch has."""
         total = int(self._lengths(rows).sum())
-        return [Column("data", "uint8", (total,)), Column("offsets", "int64", (len(rows) + 1,)), *super().columns(rows)]
+        return [Column("data", _UINT8, (total,)), Column("offsets", _INT64, (len(rows) + 1,)), *super().columns(rows)]
 
     def begin(self, batch: dict[str, np.ndarray], rows: np.ndarray) -> None:
         """Fill in what needs no reading: all but the bytes."""
@@ -253,7 +268,8 @@ class ByteDataset(ShardDataset):
         good = self.reader.read_into(
             self.groups[rows], self.offsets[rows], self.sizes[rows], memoryview(batch["data"]), batch["offsets"][slots]
         )
-        batch["status"][slots[~good]] = UNREADABLE
+        if not good.all():
+            batch["status"][slots[~good]] = UNREADABLE
 
     def split(self, batch: Batch, sizes: Sequence[int]) -> list[Batch]:
         """Cut a batch into batches of these sizes, which share its memory except for the offsets."""
@@ -274,13 +290,12 @@ class ByteDataset(ShardDataset):
             batch["data"][batch["offsets"][i] : batch["offsets"][i + 1]] = 0
 
 
-def make_loader(
-    dataset: ShardDataset, sampler: PlannedBatchSampler, workers: int = 0, threads: int = 1, prefetch: int = 2
-) -> Feed:
+def make_loader(dataset: ShardDataset, sampler: Batches, workers: int = 0, threads: int = 1, prefetch: int = 2) -> Feed:
     """The batches of `dataset` in the order of `sampler`: the same by every path.
 
     Parameters
     ----------
+    sampler : a `PlannedBatchSampler`, or any sequence of lists of rows.
     workers : processes; 0 for none, and then `threads` counts.
     threads : that read and decode ahead of the consumer; 0 does so when a batch is asked for. Pixels that are decoded
         already are always taken so: copying them is quicker than passing them on.

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ OPEN_FILES = 256
 """Files one process keeps open: below the usual limit of 1,024, for a lake may have 10^5 shards."""
 GAP = 4096
 """Bytes between two members that are cheaper to read than to skip: a tar header, padding and a label."""
-_SPAN = 1 << 22
+_RUN = 256
+"""Members read in one call: the system takes 1,024 buffers, two for each."""
+_SHARD_BITS = 40
+"""A shard is below a terabyte, and there are fewer than 2^23 of them: one int64 sorts by both."""
 
 
 class ShardReader:
@@ -43,58 +47,43 @@ class ShardReader:
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
-    def read(self, shards: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> list[bytes | None]:
-        """The members' bytes in the order asked for, None where the file is too short or the disk fails.
+    def read_into(
+        self, shards: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, data: memoryview, places: np.ndarray
+    ) -> np.ndarray:
+        """Read each member to `data[place : place + size]`, straight from the system's cache and without an object.
 
-        Members that lie next to each other are read together, in the order of the file.
+        Members are read in the order of their shard, neighbours in one call.
 
         Parameters
         ----------
         shards, offsets, sizes : int64 [n]
+        data : bytes, writable; places : int64 [n] in it.
+
+        Returns
+        -------
+        bool [n], false where the file is too short or the disk fails; what is in its place then is undefined.
 
         Raises
         ------
         SevenfoldError when a shard's file is missing or may not be opened.
         """
-        found: list[bytes | None] = [None] * len(shards)
-        order = np.lexsort((offsets, shards)) if len(shards) > 1 else np.arange(len(shards))
-        s, a, z = shards[order], offsets[order], sizes[order]
-        same = s[1:] == s[:-1]
-        near = same & (a[1:] - a[:-1] - z[:-1] <= GAP) & (a[1:] >= a[:-1])
-        spread = near.mean() < 0.25 if len(near) else True
-        places, starts, lengths = order.tolist(), a.tolist(), z.tolist()
-        turns = [0, *(np.flatnonzero(~same) + 1).tolist(), len(places)] if len(places) else []
-        for first, last in zip(turns[:-1], turns[1:], strict=True):
-            with self._open(int(s[first])) as fd:
-                if spread:
-                    for i in range(first, last):
-                        found[places[i]] = _pread(fd, lengths[i], starts[i])
-                else:
-                    _read_runs(fd, found, places, starts, lengths, near, first, last)
-        return found
-
-    def read_into(
-        self, shards: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, data: memoryview, places: np.ndarray
-    ) -> np.ndarray:
-        """Read each member straight to `data[place : place + size]`; bool [n], false where that failed.
-
-        The arrays are as in :meth:`read`, `places` int64 [n] in bytes.
-        """
         good = np.ones(len(shards), bool)
-        order = np.lexsort((offsets, shards))
-        s = shards[order]
-        turns = [0, *(np.flatnonzero(s[1:] != s[:-1]) + 1).tolist(), len(s)] if len(s) else []
-        at, starts, lengths = places[order].tolist(), offsets[order].tolist(), sizes[order].tolist()
-        for first, last in zip(turns[:-1], turns[1:], strict=True):
+        order = np.argsort((shards << _SHARD_BITS) + offsets, kind="stable")
+        s, a, z = shards[order], offsets[order], sizes[order]
+        gaps = a[1:] - a[:-1] - z[:-1]
+        near = (s[1:] == s[:-1]) & (gaps >= 0) & (gaps <= GAP)
+        together = 4 * np.count_nonzero(near) > len(near)
+        starts, lengths, to = a.tolist(), z.tolist(), places[order].tolist()
+        turns = [0, *(np.flatnonzero(s[1:] != s[:-1]) + 1).tolist(), len(s)] if len(s) else [0]
+        for first, last in pairwise(turns):
             with self._open(int(s[first])) as fd:
-                for i in range(first, last):
-                    to, size = at[i], lengths[i]
-                    try:
-                        whole = os.preadv(fd, [data[to : to + size]], starts[i]) == size
-                    except OSError:
-                        whole = False
-                    if not whole:
-                        good[order[i]] = False
+                bad = (
+                    _read_runs(fd, data, to, starts, lengths, near, first, last)
+                    if together
+                    else (_read_each(fd, data, to, starts, lengths, first, last))
+                )
+            for i in bad:
+                good[order[i]] = False
         return good
 
     def reason(self, shard: int, offset: int, size: int) -> str | None:
@@ -165,39 +154,46 @@ class _File:
         self.readers = 0
 
 
-def _pread(fd: int, size: int, offset: int) -> bytes | None:
-    try:
-        data = os.pread(fd, size, offset)
-    except OSError:
-        return None
-    return data if len(data) == size else None
+def _read_each(
+    fd: int, data: memoryview, to: list[int], starts: list[int], lengths: list[int], first: int, last: int
+) -> list[int]:
+    """Read members first .. last of one shard; returns those that failed."""
+    bad = []
+    for i in range(first, last):
+        size, at = lengths[i], to[i]
+        try:
+            if os.preadv(fd, [data[at : at + size]], starts[i]) != size:
+                bad.append(i)
+        except OSError:
+            bad.append(i)
+    return bad
 
 
 def _read_runs(
     fd: int,
-    found: list[bytes | None],
-    places: list[int],
+    data: memoryview,
+    to: list[int],
     starts: list[int],
     lengths: list[int],
     near: np.ndarray,
     first: int,
     last: int,
-) -> None:
-    """Read members first .. last of one shard, sorted by offset, one call for each run of neighbours."""
-    joined = near.tolist()
-    while first < last:
-        start = starts[first]
-        end, stop = start + lengths[first], first + 1
-        while stop < last and joined[stop - 1] and end - start < _SPAN:
-            end = max(end, starts[stop] + lengths[stop])
-            stop += 1
-        try:
-            block = os.pread(fd, end - start, start)
-        except OSError:
-            block = b""
-        for i in range(first, stop):
-            at, size = starts[i] - start, lengths[i]
-            data = block[at : at + size]
-            # a failed or short run says nothing of its other members: ask for each by itself
-            found[places[i]] = data if len(data) == size else _pread(fd, size, starts[i])
-        first = stop
+) -> list[int]:
+    """The same with one call for each run of neighbours; what lies between two of them goes nowhere."""
+    bad, between = [], memoryview(bytearray(GAP))
+    ends = (np.flatnonzero(~near[first : last - 1]) + first + 1).tolist()
+    for stop in [*ends, last]:
+        while first < stop:
+            end = min(first + _RUN, stop)
+            parts, at = [], starts[first]
+            for i in range(first, end):
+                parts += [between[: starts[i] - at], data[to[i] : to[i] + lengths[i]]]
+                at = starts[i] + lengths[i]
+            try:
+                whole = os.preadv(fd, parts, starts[first]) == at - starts[first]
+            except OSError:
+                whole = False
+            if not whole:  # that says nothing of each of them
+                bad += _read_each(fd, data, to, starts, lengths, first, end)
+            first = end
+    return bad
