@@ -130,10 +130,15 @@ class ShardReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["paths"], state["limit"])  # type: ignore[misc]
 
+    def close(self) -> None:
+        """Close every file; reading opens them again."""
+        with self._lock:
+            while self._files:
+                os.close(self._files.popitem()[1].fd)
+
     def __del__(self) -> None:
         if getattr(self, "_pid", None) == os.getpid():
-            for file in self._files.values():
-                os.close(file.fd)
+            self.close()
 
 
 class _File:
