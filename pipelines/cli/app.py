@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sevenfold.pipelines.cli import branches, data, judge, keep, learn, present, review, takedown, versions
+from sevenfold.pipelines.cli import branches, data, judge, keep, learn, present, review, takedown, tune, versions
 from sevenfold.pipelines.cli.codes import INTERRUPTED, OK, report
 from sevenfold.pipelines.cli.console import example
 from sevenfold.pipelines.cli.session import Session
@@ -111,6 +111,7 @@ for module, panel in (
     (keep, "Keeping"),
     (judge, "Judging"),
     (learn, "Learning"),
+    (tune, "Learning"),
     (review, "Learning"),
     (present, "Showing"),
 ):
