@@ -28,6 +28,7 @@ def tune_loader(
     from sevenfold.assets import fitting
     from sevenfold.training import tune
     from sevenfold.training.loader import ByteDataset, SampleDataset
+    from sevenfold.training.probe import probe
     from sevenfold.training.selection import image_shape
 
     at = session(context)
@@ -41,7 +42,7 @@ def tune_loader(
     images = SampleDataset(at.lake.shard_path, samples, classes, side, channels)
     files = ByteDataset(at.lake.shard_path, samples, classes)
     with progress("measuring the loader") as tell:
-        rates = tune.probe(images, files, np.arange(samples.num_rows), share, seconds, progress=tell)
+        rates = probe(images, files, np.arange(samples.num_rows), share, seconds, progress=tell)
     choice = tune.choose(rates, share, step_ms)
     if json:
         print_json({"version": version.name, "size": side, "batch_size": share, **tune.report(rates, choice)})
