@@ -26,10 +26,9 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def read(reader: ShardReader, members: list[tuple[int, int, int]]) -> list[bytes | None]:
     shards, offsets, sizes = np.array(members, np.int64).reshape(-1, 3).T
-    ends = np.cumsum(sizes)
-    data = bytearray(int(sizes.sum()))
-    good = reader.read_into(shards, offsets, sizes, memoryview(data), ends - sizes)
-    return [bytes(data[e - z : e]) if ok else None for e, z, ok in zip(ends, sizes, good, strict=True)]
+    places = [memoryview(bytearray(size)) for size in sizes.tolist()]
+    good = reader.read_into(shards, offsets, sizes, places)
+    return [bytes(place) if ok else None for place, ok in zip(places, good, strict=True)]
 
 
 def there(shard: int, offset: int, size: int) -> bytes | None:
