@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 import simplejpeg
 import torch
-import torch.nn.functional as F
 from PIL import Image
 
 from sevenfold.storage.decode import MAX_PIXELS
@@ -131,8 +130,12 @@ def resize(pixels: np.ndarray, size: int) -> np.ndarray:
     if not pixels.flags.writeable:
         pixels = pixels.copy()
     planes = torch.from_numpy(pixels).permute(2, 0, 1).unsqueeze(0)
-    small = F.interpolate(planes, (size, size), mode="bilinear", antialias=True)
-    return small[0].permute(1, 2, 0).numpy()
+    small = torch.empty((size, size, pixels.shape[2]), dtype=torch.uint8)
+    # what F.interpolate calls, which would put the channels first again: turning them back costs as much as this
+    torch.ops.aten._upsample_bilinear2d_aa.out(
+        planes, [size, size], False, None, None, out=small.permute(2, 0, 1).unsqueeze(0)
+    )
+    return small.numpy()
 
 
 def _decode_jpeg(data: Data, size: int, channels: int, scaling: Scaling) -> np.ndarray | None:

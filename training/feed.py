@@ -130,7 +130,7 @@ class Feed:
         if self._processes is None:
             self._processes = DataLoader(
                 _Worker(self.dataset),
-                batch_sampler=_Blocks(self),  # type: ignore[arg-type]
+                batch_sampler=_Blocks(self),
                 num_workers=self.workers,
                 collate_fn=_as_it_is,
                 prefetch_factor=max(2, -(-self.prefetch // self.workers)),

@@ -203,7 +203,7 @@ class SampleDataset(ShardDataset):
         ends = np.cumsum(sizes)
         # one buffer for all files: as objects of their own they would scatter the heap that libjpeg allocates from,
         # which alone costs it a fifth at 32 pixels
-        data = memoryview(self._scratch.take(int(ends[-1]) if len(ends) else 0))
+        data = self._scratch.take(int(ends[-1]) if len(ends) else 0).data
         files = [data[start:end] for start, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
         good = self.reader.read_into(self.groups[rows], self.offsets[rows], sizes, files)
         if not good.all():
@@ -236,7 +236,7 @@ class SampleDataset(ShardDataset):
 
     def _explain(self, shard: int, offset: int, size: int) -> str:
         data = bytearray(size)
-        self.reader.read_into(*(np.array([number]) for number in (shard, offset, size)), [memoryview(data)])
+        self.reader.read_into(np.array([shard]), np.array([offset]), np.array([size]), [memoryview(data)])
         try:
             decode(bytes(data), self.size, self.channels, self.scaling)
         except Undecodable as error:
@@ -264,7 +264,7 @@ class ByteDataset(ShardDataset):
     def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
         """Read the files of slots start .. stop."""
         slots, rows = self._slots(batch, start, stop)
-        sizes, starts, data = self.sizes[rows], batch["offsets"][slots], memoryview(batch["data"])
+        sizes, starts, data = self.sizes[rows], batch["offsets"][slots], batch["data"].data
         places = [data[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)]
         good = self.reader.read_into(self.groups[rows], self.offsets[rows], sizes, places)
         if not good.all():

@@ -107,7 +107,7 @@ class _Decoding:
 
     def __init__(self, images: SampleDataset, files: ByteDataset, rows: np.ndarray) -> None:
         batch = files.__getitems__(rows)
-        data, offsets = memoryview(batch["data"].numpy()), batch["offsets"].tolist()
+        data, offsets = batch["data"].numpy().data, batch["offsets"].tolist()
         self.files = [data[a:b] for (a, b), ok in zip(pairwise(offsets), batch["mask"].tolist(), strict=True) if ok]
         self.scaling = images.scaling
         self.place = np.zeros((1, images.size, images.size, images.channels), np.uint8)
