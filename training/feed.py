@@ -21,7 +21,7 @@ from sevenfold.training.buffers import BufferPool, Column, nbytes, tensors, view
 _PART = 1 << 20
 """Bytes of a batch that are worth a thread of their own: smaller parts cost more in handing over than they save."""
 _BLOCK = 1 << 22
-"""Bytes that a worker delivers at once, in whole batches: one delivery costs as much as decoding dozens of small images."""
+"""Bytes that a worker delivers at once, in whole batches: a delivery costs as much as dozens of small images."""
 
 
 class Fillable(Protocol):
