@@ -1,7 +1,7 @@
 """Variants' pixels: an image file to a square uint8 array as training decodes it, and that array as a file again.
 
-What `squashed` gives is bit for bit what training gets from the original at the same size, so a raw variant changes no
-batch. The encoder of JPEG is simplejpeg; its bytes may differ between releases.
+What `squashed` gives is what training gets from the original at the same size with `decode = "exact"`: bit for bit where
+nothing is resized, else within one level of 255 (Pillow's filter here, torch's there). The encoder of JPEG is simplejpeg; its bytes may differ between releases.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def squashed(data: bytes, size: int, channels: int) -> np.ndarray:
             pixels = _converted(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels), channels)
     else:
         plain = _plain_jpeg(data, channels)
-        pixels = (
-            plain if plain is not None else _converted(ImageOps.exif_transpose(Image.open(io.BytesIO(data))), channels)
-        )
+        pixels = plain if plain is not None else _with_pillow(data, channels)
     if pixels.shape[:2] != (size, size):
         flat = pixels[..., 0] if channels == 1 else pixels
         pixels = np.asarray(Image.fromarray(flat).resize((size, size), Image.Resampling.BILINEAR))
@@ -63,6 +61,13 @@ def _plain_jpeg(data: bytes, channels: int) -> np.ndarray | None:
         return simplejpeg.decode_jpeg(data, colorspace="GRAY" if channels == 1 else "RGB")
     except ValueError:
         return None  # Pillow decides, and names the damage
+
+
+def _with_pillow(data: bytes, channels: int) -> np.ndarray:
+    image = Image.open(io.BytesIO(data))
+    if channels == 1 and image.format == "JPEG" and image.mode == "RGB":
+        image.draft("L", image.size)  # the grey that is in the file, as of a JPEG without EXIF
+    return _converted(ImageOps.exif_transpose(image), channels)
 
 
 def _converted(image: Image.Image, channels: int) -> np.ndarray:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sevenfold.training.config import TrainConfig
     from sevenfold.training.draws import DrawPlan
-    from sevenfold.training.loader import SampleDataset, make_loader
+    from sevenfold.training.loader import ByteDataset, SampleDataset, make_loader
     from sevenfold.training.models import build_model, load_weights, residual_cnn
     from sevenfold.training.order import Layout, layout
     from sevenfold.training.plan import EpochPlan
     from sevenfold.training.sampler import PlannedBatchSampler
 
 __all__ = [
+    "ByteDataset",
     "DrawPlan",
     "EpochPlan",
     "Layout",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ByteDataset": "loader",
     "DrawPlan": "draws",
     "EpochPlan": "plan",
     "Layout": "order",

@@ -16,39 +16,60 @@ SHIFT = 4
 
 
 def sample_keys(keys: np.ndarray, occurrences: np.ndarray) -> np.ndarray:
-    """uint64 [b]: one key for each use of a sample, from the samples' keys and the numbers of their uses."""
-    return mix(keys.astype(np.uint64) ^ mix(occurrences.astype(np.uint64) * _GOLDEN + _GOLDEN))
+    """uint64 [b]: one key for each use of a sample.
+
+    Parameters
+    ----------
+    keys : uint64 [b], of the samples (`dataset.keys[rows]`).
+    occurrences : int64 [b], which use of it this is: the pass over its source, and the copy within one.
+    """
+    return mix(keys ^ mix(occurrences.astype(np.uint64) * _GOLDEN + _GOLDEN))
 
 
 def augment(images: np.ndarray, keys: np.ndarray, seed: int, which: tuple[Augmentation, ...]) -> np.ndarray:
     """Flip half of the images left to right and shift each by up to an eighth of its side, zeros filling in.
 
+    The image is copied row by row out of a padded batch, so no loop over images is needed.
+
     Parameters
     ----------
     images : uint8 [b, h, w, c]
-    keys : uint64 [b], of each use of a sample (:func:`sample_keys`): two uses of one sample look different.
-    seed : keys the hash together with them; no generator is involved.
+    keys : uint64 [b], of :func:`sample_keys`; with the seed they decide everything, no generator is involved.
     which : the augmentations to apply; () returns the images as they are.
 
     Returns
     -------
     uint8 [b, h, w, c], a new array unless `which` is empty.
     """
-    if not which:
+    if not which or not len(images):
         return images
-    b, h, w, _ = images.shape
+    b, h, w, c = images.shape
+    bits = mix(keys * _GOLDEN + _state(seed))
+    reach = max(h * SHIFT // 32, 1) if "shift" in which else 0
+    span = np.uint64(2 * reach + 1)
+    down = ((bits >> np.uint64(8)) % span).astype(np.int64)
+    right = ((bits >> np.uint64(32)) % span).astype(np.int64)
+    flip = (bits & np.uint64(1)).astype(bool) & ("flip" in which)
+
+    pixel = np.dtype(("V", c))  # one element for each pixel: mirroring moves whole ones
+    padded = np.zeros((b, h + 2 * reach, w + 2 * reach), pixel)
+    inner = padded[:, reach : reach + h, reach : reach + w]
+    whole = np.ascontiguousarray(images).view(pixel)[..., 0]
+    inner[~flip] = whole[~flip]
+    inner[flip] = whole[flip][:, :, ::-1]
+    if not reach:
+        return padded.view(np.uint8).reshape(b, h, w, c)
+    right = np.where(flip, 2 * reach - right, right)  # the window moves over the mirrored image
+
+    flat = padded.reshape(-1).view(np.uint8)
+    windows = np.lib.stride_tricks.as_strided(flat, (flat.size - w * c + 1, w * c), (1, 1), writeable=False)
+    first = (np.arange(b) * (h + 2 * reach) + down) * (w + 2 * reach) + right
+    rows = first[:, None] + np.arange(h) * (w + 2 * reach)
+    return windows[(rows * c).reshape(-1)].reshape(b, h, w, c)
+
+
+def _state(seed: int) -> np.uint64:
     state = np.zeros(1, np.uint64)
     for word in (seed, _SALT):
         state = mix((state ^ np.uint64(word % 2**64)) + _GOLDEN)
-    bits = mix(keys + state[0])
-    reach = max(h * SHIFT // 32, 1) if "shift" in which else 0
-    span = np.uint64(2 * reach + 1)
-    down = ((bits >> np.uint64(8)) % span).astype(np.int64).tolist()
-    right = ((bits >> np.uint64(32)) % span).astype(np.int64).tolist()
-    flip = ((bits & np.uint64(1)).astype(bool) & ("flip" in which)).tolist()
-    padded = np.pad(images, ((0, 0), (reach, reach), (reach, reach), (0, 0))) if reach else images
-    out = np.empty_like(images)
-    for i in range(b):
-        view = padded[i, down[i] : down[i] + h, right[i] : right[i] + w]
-        out[i] = view[:, ::-1] if flip[i] else view
-    return out
+    return state[0]

@@ -19,7 +19,17 @@ from pydantic import (
 
 from sevenfold.storage.errors import SevenfoldError
 
-EXECUTION = ("ranks", "threads", "workers", "cache_decoded", "checkpoint_every", "keep_checkpoints", "timeout")
+EXECUTION = (
+    "ranks",
+    "threads",
+    "workers",
+    "loader_threads",
+    "prefetch",
+    "cache_decoded",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "timeout",
+)
 """Settings of how a run is carried out, not of what it computes: they are no part of a run's identity."""
 
 
@@ -79,6 +89,9 @@ class TrainConfig(BaseModel):
     sampling: Literal["without_replacement", "with_replacement"] = Field(
         "without_replacement", description="with_replacement: independent draws by weight, counted in steps"
     )
+    decode: Literal["scaled", "exact"] = Field(
+        "scaled", description="let libjpeg shrink large JPEGs while it decodes them, or decode them whole"
+    )
     window: int = Field(8, ge=1, description="whole shards shuffled together")
     tail: Literal["drop", "pad", "wrap"] = "pad"
 
@@ -112,7 +125,9 @@ class TrainConfig(BaseModel):
     # execution
     ranks: int = Field(1, ge=1)
     threads: int | None = Field(None, ge=1, description="per rank; default: cores / ranks")
-    workers: int = Field(0, ge=0, description="loader processes per rank")
+    workers: int = Field(0, ge=0, description="loader processes per rank; 0: threads (see `sevenfold tune-loader`)")
+    loader_threads: int = Field(1, ge=0, description="that decode ahead of the model; 0: when a batch is asked for")
+    prefetch: int = Field(2, ge=0, description="batches made ahead")
     cache_decoded: int = Field(1 << 30, ge=0, description="decode once if the pixels fit in this many bytes")
     checkpoint_every: int | None = Field(None, ge=1, description="steps; default: once per epoch")
     keep_checkpoints: int = Field(2, ge=1)

@@ -24,6 +24,9 @@ from sevenfold.training.task import Task
 TRAINED = pa.schema([("id", pa.string())])
 """runs/<run id>/trained.parquet: the ids the model was ever trained on, those of the model it began from included."""
 
+_EXPLAINED = 10
+"""Samples that failed of which the result says why: trying them again takes time."""
+
 
 def publish(
     task: Task, learner: Learner, about: Mapping[str, Any], training: Mapping[str, Any], failed: Sequence[int],
@@ -53,6 +56,7 @@ def publish(
         **training,
         "predict_seconds": perf_counter() - begun,
         "failed": task.samples["id"].take(broken).to_pylist(),
+        "failed_why": [task.dataset.explain(row) for row in broken.to_pylist()[:_EXPLAINED]],
         "taken_down": len(task.taken_down),
         "adopted": False,
     }

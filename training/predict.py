@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.training.loader import SampleDataset
+from sevenfold.training.loader import SampleDataset, make_loader
 from sevenfold.training.models import memory_layout, to_input
 from sevenfold.training.place import Place
 from sevenfold.training.plan import rank_slice
@@ -41,12 +41,12 @@ def log_probabilities(
     was_training, layout = model.training, memory_layout(model)
     model.eval()
     with torch.inference_mode(), autocast:
-        for start in range(0, len(mine), _BATCH):
-            batch = dataset.__getitems__(mine[start : start + _BATCH].tolist())
+        blocks = [mine[start : start + _BATCH].tolist() for start in range(0, len(mine), _BATCH)]
+        for done, batch in enumerate(make_loader(dataset, blocks), 1):
             logits = model(to_input(batch["images"], place.device, layout))
             parts.append(torch.log_softmax(logits.float(), 1))
-            masks.append(batch["mask"])
-            progress(min(start + _BATCH, len(mine)) * place.world, len(mine) * place.world, "predicting")
+            masks.append(batch["mask"].clone())  # a view would keep the batch's pixels
+            progress(min(done * _BATCH, len(mine)) * place.world, len(mine) * place.world, "predicting")
         logs = place.gather(torch.cat(parts))[: len(rows)]
         good = place.gather(torch.cat(masks).to(place.device, torch.uint8))[: len(rows)].bool()
     model.train(was_training)

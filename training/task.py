@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
-from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage import Lake, SevenfoldError, redactions
 from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.leases import lease
 from sevenfold.storage.progress import Progress, silent
@@ -22,6 +24,7 @@ from sevenfold.training.inputs import local_file, on_this_machine, weights_path
 from sevenfold.training.loader import SampleDataset, masked_rows
 from sevenfold.training.order import Layout, layout
 from sevenfold.training.plan import EpochPlan
+from sevenfold.training.prefetch import Prefetcher
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.selection import Selection, image_shape, read_ids, select
 from sevenfold.training.sources import blend, same_samples
@@ -32,7 +35,7 @@ def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     content_id = config.content_id or lake.version(config.dataset, config.ref).content_id
     chosen = config.variant
     stored = lake.samples_of(content_id) if chosen is None else lake.variant_samples(content_id, chosen)
-    size, channels = image_shape(stored, config)
+    size, channels = image_shape(stored.filter(pc.is_valid(stored["offset"])), config)
     values: dict[str, Any] = {"content_id": content_id, "size": size, "channels": channels}
     values["mix"] = [_resolve_source(lake, config, content_id, source) for source in config.mix]
     if config.select_ids is not None:
@@ -118,12 +121,29 @@ class Task:
         """The whole version as a dataset."""
         assert self.config.size is not None and self.config.channels is not None
         shape = self.config.size, self.config.channels
-        return SampleDataset(self.lake.shard_path, self.samples, self.classes, *shape)
+        return SampleDataset(self.lake.shard_path, self.samples, self.classes, *shape, self.config.decode)
 
     def decode(self, progress: Progress = silent) -> None:
         """Decode everything once if the configuration's limit allows; order and pixels are the same either way."""
-        if self.dataset.decoded is None and self.dataset.decoded_bytes() <= self.config.cache_decoded:
+        if self.dataset.decoded is not None or self.dataset.decoded_bytes() > self.config.cache_decoded:
+            return
+        if not self.lake.store.remote:
             self.dataset.decode_all(torch.get_num_threads(), progress)
+            return
+        numbers, first = np.unique(self.dataset.groups, return_index=True)
+        turns = sorted(z for z in zip(first.tolist(), numbers.tolist(), strict=True) if z[1] in self._read)
+
+        def windows(epoch: int, consumed: int) -> Iterator[tuple[int, list[int]]]:
+            return iter([(at, [n]) for at, n in turns[max(bisect(turns, (consumed, len(numbers))) - 1, 0) :]])
+
+        with Prefetcher(self.lake.store, self._shards, windows, epochs=1, ahead=2 * torch.get_num_threads()) as shards:
+
+            def told(done: int, total: int, what: str) -> None:
+                shards.advance(0, done)
+                progress(done, total, what)
+
+            shards.advance(0, 0)
+            self.dataset.decode_all(torch.get_num_threads(), told)
 
     @cached_property
     def layout(self) -> Layout:
@@ -131,6 +151,22 @@ class Task:
         chosen = self.selection
         same = same_samples(self.samples, chosen.rows) if chosen.parts is not None else None
         return layout(chosen.rows, self.dataset.groups[chosen.rows], chosen.parts, samples=same)
+
+    def shards_ahead(self, sampler: PlannedBatchSampler) -> AbstractContextManager[Prefetcher | None]:
+        """What fetches a bucket's shards in the order in which the sampler comes to them; None where nothing need be.
+
+        Draws read every shard all the time: no window of theirs could be held.
+        """
+        order = sampler.plan
+        if not self.lake.store.remote or self.dataset.decoded is not None or not isinstance(order, EpochPlan):
+            return nullcontext()
+
+        def windows(epoch: int, consumed: int) -> Iterator[tuple[int, list[int]]]:
+            for first, numbers in sampler.order(epoch).windows(consumed, order.samples):
+                yield first, [n for n in numbers if n in self._read]
+
+        epochs = None if self.config.steps else self.config.epochs
+        return Prefetcher(self.lake.store, self._shards, windows, epochs=epochs)
 
     def plan(self, seed: int) -> EpochPlan | DrawPlan:
         """The plan of one run."""
@@ -156,6 +192,22 @@ class Task:
         counts = [] if self.selection.parts is None else np.bincount(self.selection.parts).tolist()
         told = zip(self.selection.mix, counts, self.selection.left_out, strict=False)
         return [{"name": m[0], "samples": n, "slots": m[2], "left_out": out} for m, n, out in told]
+
+    @cached_property
+    def _shards(self) -> list[tuple[str, int]]:
+        """(digest, bytes) of the shards, by their numbers in the dataset."""
+        sizes: dict[str, int] = {}
+        redacted = redactions.current(self.lake.store)
+        for content_id in content_ids(self.config):
+            manifest = redactions.opened(self.lake.manifest(content_id), redacted)
+            chosen = [v.shards for v in self.lake.variants(content_id) if v.name == self.config.variant]
+            sizes |= {s["digest"]: s["bytes"] for shards in (manifest.shards, *chosen) for s in shards}
+        return [(digest, sizes.get(digest, 0)) for digest in self.dataset.shards]
+
+    @cached_property
+    def _read(self) -> frozenset[int]:
+        """Numbers of the shards of which anything is left after takedowns."""
+        return frozenset(np.unique(self.dataset.groups[~self.dataset.masked]).tolist())
 
     @cached_property
     def _weights(self) -> np.ndarray:

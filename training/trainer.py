@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +26,7 @@ from sevenfold.training.models import build_model, load_weights
 from sevenfold.training.outcome import describe, publish
 from sevenfold.training.place import Place
 from sevenfold.training.predict import log_probabilities, measure
+from sevenfold.training.prefetch import Prefetcher
 from sevenfold.training.run import code_digest, finished, run_id, run_key, write_json
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.steps import StepLog, drop_parts
@@ -81,42 +85,55 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
         write_json(store, run_key(run, "config.json"), about)
     place.wait()
     log = StepLog(store, run_key(run, "steps"), run, place.rank)
-    loader = make_loader(task.dataset, sampler, 0 if task.dataset.decoded is not None else config.workers)
+    loader = make_loader(task.dataset, sampler, config.workers, config.loader_threads, config.prefetch)
     learner.model.train()
 
-    while state.step < total:
-        mark = perf_counter()
-        for batch in loader:
-            fetched = perf_counter()
-            lr = learning_rate(state.step, total, config.lr, config.warmup)
-            keys = sample_keys(task.dataset.keys[batch["row"].numpy()], sampler.occurrences())
-            done = learner.step(batch, keys, sampler.epoch, state.step, lr)
-            _must_be_finite(done["loss_sum"], f"the training loss at step {state.step + 1} of {total}", config)
-            now = perf_counter()
-            log.add(
-                **({} if drawing else {"epoch": sampler.epoch}),
-                step=state.step, data=fetched - mark + done["augment"], forward=done["forward"],
-                backward=done["backward"], optimizer=done["optimizer"], total=now - mark, samples=done["samples"],
-                loss=done["loss_sum"] / max(done["weight"], 1e-12), lr=lr,
-            )  # fmt: skip
-            before = sampler.consumed
-            sampler.advance()
-            state.count(done, fetched - mark + done["augment"], now - mark, batch)
-            ended = state.step == total or _ends(sampler, before, len(task.selection.rows), drawing)
-            if ended:
-                val = _evaluate(task, "val", learner, place)
-                _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
-                state.add_point(val, {"draws": sampler.consumed} if drawing else {"epoch": len(state.history) + 1})
-            if ended or (config.checkpoint_every and state.step % config.checkpoint_every == 0):
-                _save(task, learner, sampler, state, log)
-            what = f"draw {sampler.consumed:,}" if drawing else f"epoch {len(state.history) + (not ended)}"
-            progress(state.step, total, f"training {run}, {what}")
+    with closing(loader), task.shards_ahead(sampler) as shards:
+        while state.step < total:
             mark = perf_counter()
-            if state.step == total:
-                break
+            _wait(shards, sampler, partial(progress, state.step, total))
+            for batch in loader:
+                fetched = perf_counter()
+                lr = learning_rate(state.step, total, config.lr, config.warmup)
+                keys = sample_keys(task.dataset.keys[batch["row"].numpy()], sampler.occurrences())
+                done = learner.step(batch, keys, sampler.epoch, state.step, lr)
+                _must_be_finite(done["loss_sum"], f"the training loss at step {state.step + 1} of {total}", config)
+                now = perf_counter()
+                log.add(
+                    **({} if drawing else {"epoch": sampler.epoch}),
+                    step=state.step, data=fetched - mark + done["augment"], forward=done["forward"],
+                    backward=done["backward"], optimizer=done["optimizer"], total=now - mark, samples=done["samples"],
+                    loss=done["loss_sum"] / max(done["weight"], 1e-12), lr=lr,
+                )  # fmt: skip
+                before = sampler.consumed
+                sampler.advance()
+                state.count(done, fetched - mark + done["augment"], now - mark, batch)
+                ended = state.step == total or _ends(sampler, before, len(task.selection.rows), drawing)
+                if ended:
+                    val = _evaluate(task, "val", learner, place)
+                    _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
+                    state.add_point(val, {"draws": sampler.consumed} if drawing else {"epoch": len(state.history) + 1})
+                if ended or (config.checkpoint_every and state.step % config.checkpoint_every == 0):
+                    _save(task, learner, sampler, state, log)
+                what = f"draw {sampler.consumed:,}" if drawing else f"epoch {len(state.history) + (not ended)}"
+                progress(state.step, total, f"training {run}, {what}")
+                mark = perf_counter()
+                if state.step == total:
+                    break
+                _wait(shards, sampler, partial(progress, state.step, total))
 
     training = state.training(place) | {"total_seconds": perf_counter() - begun, "notes": notes}
+    if shards is not None:
+        training["shard_wait_seconds"] = shards.waited
     return publish(task, learner, about, training, state.failed, progress)
+
+
+def _wait(shards: Prefetcher | None, sampler: PlannedBatchSampler, tell: Callable[[str], None]) -> None:
+    """Tell the prefetcher where the run is, and while the window there is still coming, say so."""
+    if shards is not None:
+        shards.advance(sampler.epoch, sampler.consumed)
+        while not shards.wait(1.0):
+            tell(f"fetching {len(shards.missing)} shards")
 
 
 def _ends(sampler: PlannedBatchSampler, before: int, samples: int, drawing: bool) -> bool:

@@ -19,6 +19,7 @@ from sevenfold.pipelines.cli import (
     present,
     review,
     takedown,
+    tune,
     variants,
     versions,
 )
@@ -125,6 +126,7 @@ for module, panel in (
     (judge, "Judging"),
     (learn, "Learning"),
     (plan, "Learning"),
+    (tune, "Learning"),
     (review, "Learning"),
     (present, "Showing"),
 ):

@@ -184,7 +184,9 @@ def _show_run(run: Mapping[str, Any]) -> None:
     for note in run.get("notes", ()):
         say(f"  {note}", "yellow")
     if run["failed"]:
-        say(f"  {len(run['failed'])} samples did not decode and were left out", "yellow")
+        say(f"  {len(run['failed']):,} samples could not be read or decoded and were left out", "yellow")
+        for why in run.get("failed_why", ()):
+            say(f"    {why}", "yellow")
 
 
 def _show_spread(runs: Sequence[Mapping[str, Any]]) -> None:

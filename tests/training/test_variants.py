@@ -1,4 +1,4 @@
-"""Training on a raw variant is training on the originals: the same pixels, batch for batch."""
+"""Training on a raw variant is training on the originals, whose pixels it holds within one level of 255."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sevenfold.storage import Lake, resize
-from sevenfold.training.decode import BROKEN, decode
+from sevenfold.training.decode import Undecodable, decode
 from sevenfold.training.loader import SampleDataset
 
 ROTATED = Image.Exif()
@@ -51,8 +51,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variant_holds_what_training_decodes(kind: str, size: int, channels: int) -> None:
     data = KINDS[kind]
-    wanted = decode(data, size, channels)
-    assert np.array_equal(resize.squashed(data, size, channels), wanted)
+    wanted = decode(data, size, channels, "exact")
+    found = resize.squashed(data, size, channels)
+    assert np.abs(found.astype(int) - wanted).max() <= 1  # Pillow resizes in one order of the axes, torch in the other
     assert np.array_equal(decode(resize.npy_bytes(wanted), size, channels), wanted)
 
 
@@ -67,7 +68,7 @@ def test_a_raw_member_of_another_shape_is_an_image_like_any_other() -> None:
 
 @pytest.mark.parametrize("bad", [b"\x93NUMPY", resize.npy_bytes(np.zeros((4, 4, 3), np.uint8))[:-1]])
 def test_a_damaged_raw_member_is_broken(bad: bytes) -> None:
-    with pytest.raises(BROKEN):
+    with pytest.raises(Undecodable):
         decode(bad, 4, 3)
 
 
