@@ -1,7 +1,8 @@
 """Variants' pixels: an image file to a square uint8 array as training decodes it, and that array as a file again.
 
-What `squashed` gives is what training gets from the original at the same size with `decode = "exact"`: bit for bit where
-nothing is resized, else within one level of 255 (Pillow's filter here, torch's there). The encoder of JPEG is simplejpeg; its bytes may differ between releases.
+What `squashed` gives is what training gets from the original at the same size with `decode = "exact"`: bit for bit
+where nothing is resized, else within one level of 255 (Pillow's filter here, torch's there). The encoder of JPEG is
+simplejpeg; its bytes may differ between releases.
 """
 
 from __future__ import annotations
