@@ -1,7 +1,7 @@
 """The tiny protocol of the loader benchmark: a peer reads one JSON spec from its arguments and prints one JSON line.
 
-A spec has `task` (versions, prepare, measure, verify, save, first, memory) and what it needs: `store` (the folder of the
-loader's own files), `work` (bytes or decoded), `decoder`, `side`, `batch`, `workers`, `threads`, `seconds`.
+A spec has `task` (versions, prepare, measure, verify, save, first, memory) and what it needs: `store` (the folder of
+the loader's own files), `work` (bytes or decoded), `decoder`, `side`, `batch`, `workers`, `threads`, `seconds`.
 """
 
 from __future__ import annotations
