@@ -48,7 +48,7 @@ class Images:
 
 def small(folder: Path, source: Path, samples: int) -> Images:
     """The first images of each class folder of train/ in a zip."""
-    images = Images("small", folder / "small", samples, 32, 256, 2000, 8 << 20)
+    images = Images("small", folder / "small", samples, 32, 256, 2000, 420 * samples)
     if not images.folder.exists():
         with zipfile.ZipFile(source) as z:
             names = sorted(n for n in z.namelist() if n.startswith("train/") and n.endswith(".jpg"))
@@ -59,7 +59,7 @@ def small(folder: Path, source: Path, samples: int) -> Images:
 
 def photos(folder: Path, source: Path, samples: int) -> Images:
     """The JPEGs of a folder, repeated with a comment of their own so that their bytes differ, in ten classes."""
-    images = Images("photos", folder / "photos", samples, 224, 64, 200, 32 << 20)
+    images = Images("photos", folder / "photos", samples, 224, 64, 200, 16_000 * samples)
     if not images.folder.exists():
         given = sorted(p for p in source.iterdir() if p.suffix.lower() in (".jpg", ".jpeg"))
 
