@@ -107,10 +107,9 @@ def rates(images: Images, work: str, seconds: float, quick: bool) -> list[Case]:
         ways += [(0, 2)] if loader == "ours" and work == "decoded" else []
         for decoder in decoders:
             for workers, threads in ways:
-                deliver = "packed" if workers or loader == "litdata" else "list"
                 spec = base(
                     images, loader, task="measure", work=work, decoder=decoder, workers=workers, threads=threads,
-                    seconds=seconds, deliver=deliver,
+                    seconds=seconds,
                 )  # fmt: skip
                 cases.append(Case(loader, images, spec, (images.name, work, loader, decoder, workers, threads)))
     if work == "decoded":

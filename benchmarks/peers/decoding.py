@@ -53,17 +53,3 @@ def decode_batch(files: Sequence[Any], decoder: Decoder, side: int) -> torch.Ten
     for i, data in enumerate(files):
         pixels[i] = resized(decoder(data), side)
     return batch
-
-
-def pack(files: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """All bytes one after the other, uint8 [total], and where each begins and ends, int64 [b + 1]."""
-    offsets = np.zeros(len(files) + 1, np.int64)
-    np.cumsum([len(f) for f in files], out=offsets[1:])
-    if get_worker_info() is None:
-        data = torch.frombuffer(bytearray().join(files), dtype=torch.uint8)
-    else:
-        data = fresh((int(offsets[-1]),))
-        flat = memoryview(data.numpy())
-        for data_of_one, begin, end in zip(files, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            flat[begin:end] = data_of_one
-    return data, torch.from_numpy(offsets)

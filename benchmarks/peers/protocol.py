@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ Spec = dict[str, Any]
 class Peer:
     """One loader. Subclasses build it; batches are (payload, labels) unless they say otherwise.
 
-    The payload is a uint8 tensor [b, h, w, 3], a list of bytes, or (uint8 [total], offsets int64 [b + 1]).
+    The payload is a uint8 tensor [b, h, w, 3] or a list of bytes.
     """
 
     packages: tuple[str, ...] = ()
@@ -53,10 +52,6 @@ class Peer:
         """(bytes or pixels, label) of each sample."""
         payload, labels = batch
         labels = [int(label) for label in labels]
-        if isinstance(payload, tuple):
-            data, offsets = payload
-            flat, at = memoryview(data.numpy()), offsets.tolist()
-            return zip((flat[a:b] for a, b in pairwise(at)), labels, strict=True)
         return zip(payload if isinstance(payload, list) else payload.numpy(), labels, strict=True)
 
     def state(self) -> Any:
