@@ -93,7 +93,7 @@ def base(images: Images, loader: str, **more: Any) -> dict[str, Any]:
     """What every spec has."""
     return {
         "store": str(images.store(loader)), "side": images.side, "batch": images.batch, "buffer": images.buffer,
-        "samples": images.samples, "workers": 0, "threads": 1, **more,
+        "samples": images.samples, "workers": 0, "threads": 0, **more,
     }  # fmt: skip
 
 
@@ -103,8 +103,8 @@ def rates(images: Images, work: str, seconds: float, quick: bool) -> list[Case]:
     known = DECODERS[1:] if quick else DECODERS
     for loader in ("ours", *PEERS):
         decoders = [None] if work == "bytes" else ["simplejpeg"] if loader == "ours" else list(known)
-        ways = [(0, 1), (2, 1)] if quick else [(0, 1), (1, 1), (2, 1)]
-        ways += [(0, 2)] if loader == "ours" and work == "decoded" else []
+        ways = [(0, 0), (2, 1)] if quick else [(0, 0), (1, 1), (2, 1)]
+        ways += [(0, 1), (0, 2)] if loader == "ours" else []  # threads that work ahead, in this process
         for decoder in decoders:
             for workers, threads in ways:
                 spec = base(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from peers.protocol import Peer, Spec, run
 
 from sevenfold.storage import Lake
 from sevenfold.training import loader as loading
-from sevenfold.training import plan as planning
+from sevenfold.training.plan import EpochPlan
 from sevenfold.training.sampler import PlannedBatchSampler
+
+NEW = find_spec("sevenfold.training.order") is not None and hasattr(loading, "ByteDataset")
+"""Whether this is the loader of positions in shards, bytes as a dataset, and threads; else the one before."""
 
 
 class OursPeer(Peer):
@@ -41,20 +45,19 @@ class OursPeer(Peer):
         samples = lake.samples_of(version.content_id, masked=True)
         classes = lake.manifest(version.content_id).classes
         rows = np.arange(samples.num_rows)
-        plan = planning.EpochPlan((version.content_id,), "all", len(rows), spec.get("seed", 0))
-        if spec["work"] == "bytes":
-            dataset: Any = _byte_dataset(lake, samples, classes)
+        plan = EpochPlan((version.content_id,), "all", len(rows), spec.get("seed", 0))
+        parts = (lake.shard_path, samples, classes)
+        exact: dict[str, Any] = {"scaling": "exact"} if NEW else {}  # as the peers decode: no help of libjpeg's scales
+        dataset: Any = Bytes(*parts) if spec["work"] == "bytes" else Images(*parts, spec["side"], 3, **exact)
+        dataset.ready = ready
+        if NEW:
+            from sevenfold.training.order import layout
+
+            self.sampler: Any = PlannedBatchSampler(plan, layout(rows, dataset.groups), spec["batch"])
+            self.loader = loading.make_loader(dataset, self.sampler, spec["workers"], threads=spec["threads"])
         else:
-            dataset = loading.SampleDataset(lake.shard_path, samples, classes, spec["side"], 3)
-        if hasattr(planning, "layout"):
-            order: Any = (plan, planning.layout(rows, dataset.groups, np.zeros(len(rows), np.int64)))
-        else:
-            order = (plan, rows, dataset.groups)
-        self.sampler = PlannedBatchSampler(*order, spec["batch"])
-        more = {"threads": spec["threads"]} if hasattr(loading, "ByteDataset") else {}
-        self.loader = loading.make_loader(dataset, self.sampler, workers=spec["workers"], **more)
-        if spec["workers"] and ready is not None:
-            self.loader.worker_init_fn = ready
+            self.sampler = PlannedBatchSampler(plan, rows, dataset.groups, spec["batch"])
+            self.loader = loading.make_loader(dataset, self.sampler, spec["workers"])
 
     def used(self) -> None:
         self.sampler.advance()
@@ -80,29 +83,47 @@ class OursPeer(Peer):
         self.sampler.load_state(state)
 
 
-def _byte_dataset(lake: Any, samples: Any, classes: Any) -> Any:
-    if hasattr(loading, "ByteDataset"):
-        return loading.ByteDataset(lake.shard_path, samples, classes)
-    return _Bytes(lake.shard_path, samples, classes, 1, 3)
+class Announced:
+    """A dataset that says when a worker process has got it: then it is up."""
+
+    ready: Any = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.ready is not None:
+            self.ready(os.getpid())
 
 
-class _Bytes(loading.SampleDataset):
-    """The bytes of each sample through today's reader, until there is a ByteDataset."""
+class Images(Announced, loading.SampleDataset):
+    """Pixels."""
 
-    def __getitems__(self, rows: list[int]) -> Any:
-        import torch
 
-        at = np.asarray([r for r in rows if r >= 0])
-        read = partial(map, self.reader.read)
-        files = list(read(self.groups[at].tolist(), self.offsets[at].tolist(), self.sizes[at].tolist()))
-        offsets = np.zeros(len(at) + 1, np.int64)
-        np.cumsum(self.sizes[at], out=offsets[1:])
-        return {
-            "data": torch.frombuffer(bytearray().join(files), dtype=torch.uint8),
-            "offsets": torch.from_numpy(offsets),
-            "label": torch.from_numpy(self.labels[at]),
-            "mask": torch.ones(len(at), dtype=torch.bool),
-        }
+if NEW:
+
+    class Bytes(Announced, loading.ByteDataset):
+        """Bytes."""
+
+else:
+
+    class Bytes(Announced, loading.SampleDataset):  # type: ignore[no-redef]
+        """The bytes of each sample through the reader of the loader without a ByteDataset."""
+
+        def __init__(self, *parts: Any) -> None:
+            super().__init__(*parts, 1, 3)
+
+        def __getitems__(self, rows: list[int]) -> Any:
+            import torch
+
+            at = np.asarray([r for r in rows if r >= 0])
+            places = self.groups[at].tolist(), self.offsets[at].tolist(), self.sizes[at].tolist()
+            offsets = np.zeros(len(at) + 1, np.int64)
+            np.cumsum(self.sizes[at], out=offsets[1:])
+            return {
+                "data": torch.frombuffer(bytearray().join(map(self.reader.read, *places)), dtype=torch.uint8),
+                "offsets": torch.from_numpy(offsets),
+                "label": torch.from_numpy(self.labels[at]),
+                "mask": torch.ones(len(at), dtype=torch.bool),
+            }
 
 
 if __name__ == "__main__":

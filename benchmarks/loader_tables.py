@@ -46,7 +46,7 @@ def _rates(found: Figures, images: Images, work: str) -> None:
     for key in keys:
         _, _, loader, decoder, workers, threads = key
         runs = found[key]
-        ways = f"{workers}" if threads == 1 and not loader.startswith("bare") else f"{threads} threads"
+        ways = f"{workers}" if workers or not threads else f"{threads} thread{'s' * (threads > 1)}"
         cold = spread([r["cold"] for r in runs]) if "cold" in runs[0] else ""
         first = f"{statistics.median(r['first'] for r in runs):.2f}" if "first" in runs[0] else ""
         warm = spread([r["warm"] for r in runs])
@@ -94,25 +94,30 @@ def _goals(found: Figures, sets: list[Images]) -> None:
     for images in sets:
         small = images.side == 32
         for workers in (0, 2):
-            one = (images.name, "bytes", "ours", None, workers, 1)
-            peers = [(images.name, "bytes", p, None, workers, 1) for p in PEERS]
+            way = (workers, int(workers > 0))
+            one = (images.name, "bytes", "ours", None, *way)
+            peers = [(images.name, "bytes", p, None, *way) for p in PEERS]
             title = f"{images.name}, bytes, {workers} workers:"
             row(f"{title} / webdataset", _ratio(found, one, peers[1], "warm"), 10 if small else 5)
             best = max((p for p in peers if p in found), key=lambda k: _median(found, k), default=None)
             row(f"{title} / {NAMES[best[2]]}, the fastest peer", _ratio(found, one, best, "warm"), 1) if best else None
-        alone = (images.name, "decoded", "ours", "simplejpeg", 0, 1)
+        alone = (images.name, "decoded", "ours", "simplejpeg", 0, 0)
         bare = "bare" if small else "bare+resize"
-        for threads in (1, 2):
+        for threads in (0, 1, 2):
             one = (*alone[:5], threads)
-            title = f"{images.name}, decoded, {threads} threads: / {NAMES[bare]}, {threads} threads"
-            limit = (images.name, "decoded", bare, "simplejpeg", 0, threads)
+            limit = (images.name, "decoded", bare, "simplejpeg", 0, max(threads, 1))
+            title = f"{images.name}, decoded, {threads} threads ahead: / {NAMES[bare]}, {limit[-1]} threads"
             row(title, _ratio(found, one, limit, "warm"), 0.8 if small else 0.95)
         for workers in (0, 2):
             all_of = [k for k in found if k[:2] == alone[:2] and k[2] in PEERS and k[4] == workers]
             best = max(all_of, key=lambda k: _median(found, k), default=None)
             title = f"{images.name}, decoded, {workers} workers: / "
             if best:
-                row(f"{title}{NAMES[best[2]]} with {best[3]}", _ratio(found, (*alone[:4], workers, 1), best, "warm"), 1)
+                row(
+                    f"{title}{NAMES[best[2]]} with {best[3]}",
+                    _ratio(found, (*alone[:4], workers, int(workers > 0)), best, "warm"),
+                    1,
+                )
         row(f"{images.name}, decoded: 2 workers / none", _ratio(found, (*alone[:4], 2, 1), alone, "warm"), 1)
         for key in [k for k in found if k[:4] == (images.name, "resume", "ours", "fresh")]:
             again = (*key[:3], "resumed", *key[4:])
