@@ -143,7 +143,7 @@ def resuming(runner: Runner, images: Images, scratch: Path, quick: bool) -> list
     cases = []
     for loader in ("ours", *PEERS):
         for workers in (0,) if quick else (0, 2):
-            state = scratch / f"{loader}-{workers}.state"
+            state = scratch / f"{images.name}-{loader}-{workers}.state"
             spec = base(
                 images, loader, work="decoded", decoder="simplejpeg", workers=workers, seed=1, state=str(state), at=0.9
             )
