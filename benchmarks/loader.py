@@ -103,8 +103,9 @@ def rates(images: Images, work: str, seconds: float, quick: bool) -> list[Case]:
     known = DECODERS[1:] if quick else DECODERS
     for loader in ("ours", *PEERS):
         decoders = [None] if work == "bytes" else ["simplejpeg"] if loader == "ours" else list(known)
-        ways = [(0, 0), (2, 1)] if quick else [(0, 0), (1, 1), (2, 1)]
-        ways += [(0, 1), (0, 2)] if loader == "ours" else []  # threads that work ahead, in this process
+        ways = [(0, 0)] if quick else [(0, 0), (1, 1), (2, 1)]
+        if loader == "ours":  # also threads that work ahead, in this process
+            ways = [(0, 0), (2, 1), (0, 2)] if quick else [*ways, (0, 1), (0, 2)]
         for decoder in decoders:
             for workers, threads in ways:
                 spec = base(
@@ -155,7 +156,9 @@ def resuming(runner: Runner, images: Images, scratch: Path, quick: bool) -> list
     return cases
 
 
-def measure(runner: Runner, cases: list[Case], rounds: int, cold: bool) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+def measure(
+    runner: Runner, cases: list[Case], rounds: int, cold: bool, keep: Path | None
+) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     """Round after round through all cases, every other round backwards."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     begun = time.monotonic()
@@ -166,8 +169,15 @@ def measure(runner: Runner, cases: list[Case], rounds: int, cold: bool) -> dict[
             found.setdefault(case.key, []).append(told | {"resident": left})
             took = time.monotonic() - begun
             print(f"\rround {turn + 1}/{rounds}, {i + 1}/{len(cases)}, {took:.0f} s ", end="", file=sys.stderr)
+        if keep:
+            write_raw(keep, found)  # a run that breaks off leaves the rounds it finished
     print(file=sys.stderr)
     return found
+
+
+def write_raw(folder: Path, found: dict[tuple[Any, ...], list[dict[str, Any]]]) -> None:
+    """Every run of every figure, as JSON."""
+    (folder / "raw.json").write_text(json.dumps([{"key": list(k), "runs": v} for k, v in found.items()]))
 
 
 def shared_memory() -> set[str]:
@@ -211,12 +221,12 @@ def main() -> None:
         for images in sets:
             prepare(images, ("ours", *PEERS), runner.ask)
             rated = [w for w in ("bytes", "decoded") if w in works]
-            check(runner, images, rated, chosen.quick)
+            check(runner, images, rated[-1:] if chosen.quick else rated, chosen.quick)
             for work in rated:
                 cases += rates(images, work, chosen.seconds, chosen.quick)
             if "resume" in works:
                 cases += resuming(runner, images, scratch, chosen.quick)
-        found = measure(runner, cases, chosen.rounds, not chosen.no_cold)
+        found = measure(runner, cases, chosen.rounds, not chosen.no_cold, chosen.keep)
         if "memory" in works:
             for images in sets:
                 for workers, threads in ((0, 2),) if chosen.quick else ((0, 2), (2, 1)):
@@ -226,8 +236,7 @@ def main() -> None:
                     found[key] = [runner.ask("ours", spec | {"threads": threads})]
         versions = {loader: runner.ask(loader, {"task": "versions"}) for loader in ("ours", *PEERS)}
         if chosen.keep:
-            raw = [{"key": list(k), "runs": v} for k, v in found.items()]
-            (chosen.keep / "raw.json").write_text(json.dumps({"versions": versions, "figures": raw}))
+            write_raw(chosen.keep, found)
         report(found, versions, sets)
     for line in sorted(runner.warnings):
         print(line, file=sys.stderr)
