@@ -136,7 +136,7 @@ def check(runner: Runner, images: Images, works: list[str], quick: bool) -> None
                 found[loader, decoder] = (told["samples"], told["digest"])
         if len(set(found.values())) > 1:
             listed = "\n".join(f"  {k}: {v}" for k, v in found.items())
-            print(f"{images.name} {work}: the loaders do not deliver the same\n{listed}", file=sys.stderr)
+            raise SystemExit(f"{images.name} {work}: the loaders do not deliver the same\n{listed}")
 
 
 def resuming(runner: Runner, images: Images, scratch: Path, quick: bool) -> list[Case]:

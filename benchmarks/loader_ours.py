@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,9 @@ from peers.protocol import Peer, Spec, run
 
 from sevenfold.storage import Lake
 from sevenfold.training import loader as loading
+from sevenfold.training.order import layout
 from sevenfold.training.plan import EpochPlan
 from sevenfold.training.sampler import PlannedBatchSampler
-
-NEW = find_spec("sevenfold.training.order") is not None and hasattr(loading, "ByteDataset")
-"""Whether this is the loader of positions in shards, bytes as a dataset, and threads; else the one before."""
 
 
 class OursPeer(Peer):
@@ -47,17 +44,11 @@ class OursPeer(Peer):
         rows = np.arange(samples.num_rows)
         plan = EpochPlan((version.content_id,), "all", len(rows), spec.get("seed", 0))
         parts = (lake.shard_path, samples, classes)
-        exact: dict[str, Any] = {"scaling": "exact"} if NEW else {}  # as the peers decode: no help of libjpeg's scales
-        dataset: Any = Bytes(*parts) if spec["work"] == "bytes" else Images(*parts, spec["side"], 3, **exact)
+        # exact, as the peers decode: no help of libjpeg's scales
+        dataset: Any = Bytes(*parts) if spec["work"] == "bytes" else Images(*parts, spec["side"], 3, "exact")
         dataset.ready = ready
-        if NEW:
-            from sevenfold.training.order import layout
-
-            self.sampler: Any = PlannedBatchSampler(plan, layout(rows, dataset.groups), spec["batch"])
-            self.loader = loading.make_loader(dataset, self.sampler, spec["workers"], threads=spec["threads"])
-        else:
-            self.sampler = PlannedBatchSampler(plan, rows, dataset.groups, spec["batch"])
-            self.loader = loading.make_loader(dataset, self.sampler, spec["workers"])
+        self.sampler = PlannedBatchSampler(plan, layout(rows, dataset.groups), spec["batch"])
+        self.loader = loading.make_loader(dataset, self.sampler, spec["workers"], threads=spec["threads"])
 
     def used(self) -> None:
         self.sampler.advance()
@@ -98,32 +89,8 @@ class Images(Announced, loading.SampleDataset):
     """Pixels."""
 
 
-if NEW:
-
-    class Bytes(Announced, loading.ByteDataset):
-        """Bytes."""
-
-else:
-
-    class Bytes(Announced, loading.SampleDataset):  # type: ignore[no-redef]
-        """The bytes of each sample through the reader of the loader without a ByteDataset."""
-
-        def __init__(self, *parts: Any) -> None:
-            super().__init__(*parts, 1, 3)
-
-        def __getitems__(self, rows: list[int]) -> Any:
-            import torch
-
-            at = np.asarray([r for r in rows if r >= 0])
-            places = self.groups[at].tolist(), self.offsets[at].tolist(), self.sizes[at].tolist()
-            offsets = np.zeros(len(at) + 1, np.int64)
-            np.cumsum(self.sizes[at], out=offsets[1:])
-            return {
-                "data": torch.frombuffer(bytearray().join(map(self.reader.read, *places)), dtype=torch.uint8),
-                "offsets": torch.from_numpy(offsets),
-                "label": torch.from_numpy(self.labels[at]),
-                "mask": torch.ones(len(at), dtype=torch.bool),
-            }
+class Bytes(Announced, loading.ByteDataset):
+    """Bytes."""
 
 
 if __name__ == "__main__":
