@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.storage.keys import shard_key
-from sevenfold.storage.resize import BROKEN, squashed
+from sevenfold.storage.resize import squashed
+from sevenfold.storage.sources import InputError
 from sevenfold.storage.store import Store
 from sevenfold.storage.variants import Variant
 
@@ -68,6 +69,6 @@ def _round(store: Store, rows: pa.Table, size: int, channels: int) -> float:
         files = {shard: stack.enter_context(store.local(shard_key(shard)).open("rb")) for shard in set(places[0])}
         began = time.perf_counter()
         for i, (shard, offset, length) in enumerate(zip(*places, strict=True)):
-            with suppress(*BROKEN):  # counted elsewhere; its time is the time that it took
+            with suppress(InputError):  # counted elsewhere; its time is the time that it took
                 batch[i] = squashed(os.pread(files[shard].fileno(), length, offset), size, channels)
         return time.perf_counter() - began

@@ -30,10 +30,12 @@ from sevenfold.storage.index import INDEX, LANDING, conform, write_parquet
 from sevenfold.storage.keys import index_key, shard_key
 from sevenfold.storage.leases import lease
 from sevenfold.storage.materialize import materialize
+from sevenfold.storage.npy import npy_bytes, npy_pixels
 from sevenfold.storage.recipe import cut, recipe_of
 from sevenfold.storage.records import Manifest, Version
 from sevenfold.storage.repair import repair
 from sevenfold.storage.shards import index_rows, write_shards
+from sevenfold.storage.sources import InputError
 from sevenfold.storage.verify import verify
 
 SCRIPT = Path(__file__).with_name("one_variant.py")
@@ -126,10 +128,10 @@ def test_jpeg_members_are_near(lake_of: Callable[..., Lake]) -> None:
 
 
 def test_a_damaged_raw_member_is_no_image() -> None:
-    good = resizing.npy_bytes(smooth(1))
-    assert np.array_equal(resizing.npy_pixels(good), smooth(1))
+    good = npy_bytes(smooth(1))
+    assert np.array_equal(npy_pixels(good, 3), smooth(1))
     for bad in (good[:-1], good + b"x", good[:20], good.replace(b"|u1", b"|O "), good.replace(b"(40,", b"(41,")):
-        with pytest.raises(resizing.BROKEN):
+        with pytest.raises(InputError):
             resizing.squashed(bad, 24, 3)
 
 
