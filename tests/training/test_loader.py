@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from itertools import pairwise
 from multiprocessing import active_children
 from pathlib import Path
@@ -279,13 +278,9 @@ def test_workers_deliver_bytes_and_images_epoch_after_epoch_and_end(toy_lake: La
 
 
 def test_an_error_in_a_worker_is_raised_here(toy_lake: Lake, tmp_path: Path) -> None:
-    dataset = SampleDataset(missing(tmp_path), toy_lake.samples("toy"), ["class0"], 16, 3)
+    dataset = SampleDataset(tmp_path.joinpath, toy_lake.samples("toy"), ["class0"], 16, 3)  # no shard lies there
     with pytest.raises(SevenfoldError, match="sevenfold verify"):
         list(make_loader(dataset, [[0, 1]], workers=1))
-
-
-def missing(folder: Path) -> Callable[[str], Path]:
-    return lambda digest: folder / digest
 
 
 def test_less_than_nothing_is_refused(toy_lake: Lake) -> None:
