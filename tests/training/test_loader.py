@@ -185,7 +185,7 @@ def test_keys_depend_on_the_id_alone(toy_lake: Lake) -> None:
 
 
 @given(st.lists(st.lists(st.integers(-1, 149), max_size=40), max_size=6), st.integers(1, 3), st.integers(0, 4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12)
 def test_threads_deliver_what_one_call_makes(
     toy_lake: Lake, batches: list[list[int]], threads: int, prefetch: int
 ) -> None:
@@ -262,19 +262,19 @@ print(len(next(batches)["row"]))
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "2000", "")
 
 
-def test_workers_deliver_bytes_and_images_epoch_after_epoch_and_end(toy_lake: Lake) -> None:
+def test_workers_deliver_bytes_epoch_after_epoch_and_end(toy_lake: Lake) -> None:
     batches = [[i, PAD, (i * 7) % 150] for i in range(60)]
-    for dataset in (dataset_of(toy_lake), bytes_of(toy_lake)):
-        expected = [dataset.__getitems__(rows) for rows in batches]
-        loader = make_loader(dataset, batches, workers=2)
-        for _ in range(2):
-            for _batch in loader:  # left early: what the workers have ready belongs to no later epoch
-                break
-            assert all(same(a, b) for a, b in zip(loader, expected, strict=True))
-        assert len(active_children()) >= 2
-        loader.close()
-        gc.collect()
-        assert not active_children()
+    dataset = bytes_of(toy_lake)
+    expected = [dataset.__getitems__(rows) for rows in batches]
+    loader = make_loader(dataset, batches, workers=2)
+    for _ in range(2):
+        for _batch in loader:  # left early: what the workers have ready belongs to no later epoch
+            break
+        assert all(same(a, b) for a, b in zip(loader, expected, strict=True))
+    assert len(active_children()) >= 2
+    loader.close()
+    gc.collect()
+    assert not active_children()
 
 
 def test_an_error_in_a_worker_is_raised_here(toy_lake: Lake, tmp_path: Path) -> None:
