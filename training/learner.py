@@ -18,10 +18,13 @@ from torch import nn
 
 from sevenfold.training.augment import augment
 from sevenfold.training.config import TrainConfig
-from sevenfold.training.draw import mix
+from sevenfold.training.draw import key
 from sevenfold.training.loader import Batch
 from sevenfold.training.models import memory_layout, to_input
 from sevenfold.training.place import Place
+
+_DROPOUT = 4
+"""Keeps torch's generator independent of what other hashes of the seed decide."""
 
 
 class Learner:
@@ -70,7 +73,7 @@ class Learner:
         and `samples`, the slots of this rank that counted.
         """
         begun = perf_counter()
-        torch.manual_seed(_step_seed(self.seed, step, self.place.rank))
+        torch.manual_seed(int(key(self.seed, step, self.place.rank, _DROPOUT) >> np.uint64(1)))
         images = augment(batch["images"].numpy(), keys, self.seed, self.config.augment)
         inputs = to_input(images, self.place.device, self.layout)
         prepared = perf_counter()
@@ -152,10 +155,3 @@ def choose_precision(wanted: str, device: torch.device) -> str:
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     able = torch.cpu.get_capabilities()
     return "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "fp32"
-
-
-def _step_seed(seed: int, step: int, rank: int) -> int:
-    state = np.zeros(1, np.uint64)
-    for word in (seed, step, rank, 4):
-        state = mix((state ^ np.uint64(word % 2**64)) + np.uint64(0x9E3779B97F4A7C15))
-    return int(state[0] >> np.uint64(1))

@@ -9,7 +9,8 @@ import sys
 PROGRAM = """
 import json, time
 import numpy as np
-from sevenfold.training.plan import EpochPlan, Layout
+from sevenfold.training.order import Layout
+from sevenfold.training.plan import EpochPlan
 from sevenfold.training.sampler import PlannedBatchSampler
 
 def peak():

@@ -30,7 +30,8 @@ from sevenfold.training.loader import (
     SampleDataset,
     make_loader,
 )
-from sevenfold.training.plan import PAD, EpochPlan, layout
+from sevenfold.training.order import layout
+from sevenfold.training.plan import PAD, EpochPlan
 from sevenfold.training.sampler import PlannedBatchSampler
 
 

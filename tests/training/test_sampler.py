@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
-from sevenfold.training.plan import PAD, EpochPlan, Layout, layout
+from sevenfold.training.order import Layout, layout
+from sevenfold.training.plan import PAD, EpochPlan
 from sevenfold.training.sampler import PlannedBatchSampler
 
 worlds = st.tuples(st.integers(1, 2), st.integers(1, 7))
