@@ -36,9 +36,8 @@ class Variant:
     """A variant's manifest.
 
     `content_id`: of the version it is made of. `recipe`: size, format, quality (of JPEG), channels, fit, filter,
-    encoder, decoders. `shards`: mappings of digest, samples, bytes, split, slot, `of` (see
-    recipe.Slot). `counts`: samples, undecodable,
-    taken_down. `created`: code, time, by.
+    encoder, decoders. `shards`: mappings of digest, samples, bytes, split, slot, `of` (see recipe.Slot). `counts`:
+    samples, undecodable, taken_down. `created`: code, time, by.
     """
 
     name: str
@@ -206,8 +205,7 @@ def remove(store: Store, content_id: str, name: str) -> Variant | None:
             where=store.url,
             do="wait until it has ended; a lease whose holder died ends after five minutes",
         )
-    store.delete(key)
-    store.forget(key)
+    _gone(store, key)
     return variant
 
 

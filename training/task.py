@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,11 +70,9 @@ def read_samples(lake: Lake, config: TrainConfig, content_id: str | None = None)
     return lake.samples_of(wanted, masked=True)
 
 
-def reading(
-    lake: Lake, content_id: str, what: str, rank: int, also: Sequence[str] = ()
-) -> AbstractContextManager[object]:
-    """Rank 0 holds a lease on versions while they are read, so that no file of them is deleted meanwhile."""
-    return lease(lake.store, what, content_ids=[content_id, *also]) if rank == 0 else nullcontext()
+def reading(lake: Lake, config: TrainConfig, what: str, rank: int) -> AbstractContextManager[object]:
+    """Rank 0 holds a lease on the versions that are read, so that no file of them is deleted meanwhile."""
+    return lease(lake.store, what, content_ids=content_ids(config)) if rank == 0 else nullcontext()
 
 
 @dataclass(frozen=True)
