@@ -59,14 +59,14 @@ class Learner:
         )
         self._batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules())
 
-    def step(self, batch: Batch, keys: np.ndarray, epoch: int, step: int, lr: float) -> dict[str, float]:
+    def step(self, batch: Batch, keys: np.ndarray, step: int, lr: float) -> dict[str, float]:
         """Forward, backward and update on this rank's slots of one global block.
 
         Parameters
         ----------
         batch : from the loader; with draws by weight every sample that was drawn counts alike.
         keys : uint64 [b], of each use of a sample (augment.sample_keys).
-        epoch, step : how far the training is, for what depends on it; augmentation depends on the keys alone.
+        step : how far the training is; with the seed and the rank it keys dropout.
         lr : learning rate.
 
         Returns forward, backward and optimizer seconds, `augment` seconds, `loss_sum` and `weight` of the global block

@@ -55,12 +55,6 @@ class Layout:
         """int64 [k]: which copy of its sample lies at each of these positions; 0 for the first."""
         return np.zeros(len(positions), np.int64) if self.copies is None else self.copies[positions]
 
-    @staticmethod
-    def of_sizes(sizes: np.ndarray) -> Layout:
-        """One source whose rows lie in order in shards of these sizes; needs no array of rows."""
-        sizes = np.asarray(sizes, np.int64)
-        return Layout(None, sizes, np.arange(len(sizes)), ((0, int(sizes.sum()), 0, len(sizes)),))
-
 
 def layout(
     rows: np.ndarray, groups: np.ndarray, parts: np.ndarray | None = None, *, samples: np.ndarray | None = None

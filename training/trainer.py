@@ -95,7 +95,7 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
                 fetched = perf_counter()
                 lr = learning_rate(state.step, total, config.lr, config.warmup)
                 keys = sample_keys(task.dataset.keys[batch["row"].numpy()], sampler.occurrences())
-                done = learner.step(batch, keys, sampler.epoch, state.step, lr)
+                done = learner.step(batch, keys, state.step, lr)
                 _must_be_finite(done["loss_sum"], f"the training loss at step {state.step + 1} of {total}", config)
                 now = perf_counter()
                 log.add(
