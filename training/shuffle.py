@@ -169,7 +169,7 @@ def survey(lake: Lake, config: TrainConfig, windows: Sequence[int]) -> dict[str,
         raise SevenfoldError("draws with replacement have no windows", where="sampling", do="leave sampling out")
     task = Task.of(lake, resolve(lake, config))
     laid = task.layout
-    sizes = np.array([size for _, size in task.shards], np.int64)[laid.shards]
+    sizes = task.shard_bytes[laid.shards]
     labels = task.dataset.labels[laid.rows_of(np.arange(laid.positions))]
     plan = task.plan(config.seeds[0])
     assert isinstance(plan, EpochPlan)

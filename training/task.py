@@ -134,7 +134,7 @@ class Task:
         def windows(epoch: int, consumed: int) -> Iterator[tuple[int, list[int]]]:
             return iter([(at, [n]) for at, n in turns[max(bisect(turns, (consumed, len(numbers))) - 1, 0) :]])
 
-        with Prefetcher(self.lake.store, self.shards, windows, epochs=1, ahead=2 * torch.get_num_threads()) as shards:
+        with Prefetcher(self.lake.store, self._shards, windows, epochs=1, ahead=2 * torch.get_num_threads()) as shards:
 
             def told(done: int, total: int, what: str) -> None:
                 shards.advance(0, done)
@@ -164,7 +164,7 @@ class Task:
                 yield first, [n for n in numbers if n in self._read]
 
         epochs = None if self.config.steps else self.config.epochs
-        return Prefetcher(self.lake.store, self.shards, windows, epochs=epochs)
+        return Prefetcher(self.lake.store, self._shards, windows, epochs=epochs)
 
     def plan(self, seed: int) -> EpochPlan | DrawPlan:
         """The plan of one run."""
@@ -191,8 +191,13 @@ class Task:
         told = zip(self.selection.mix, counts, self.selection.left_out, strict=False)
         return [{"name": m[0], "samples": n, "slots": m[2], "left_out": out} for m, n, out in told]
 
+    @property
+    def shard_bytes(self) -> np.ndarray:
+        """int64 [shards]: the length of each shard's file, by its number in the dataset."""
+        return np.array([size for _, size in self._shards], np.int64)
+
     @cached_property
-    def shards(self) -> list[tuple[str, int]]:
+    def _shards(self) -> list[tuple[str, int]]:
         """(digest, bytes) of the shards, by their numbers in the dataset."""
         sizes: dict[str, int] = {}
         redacted = redactions.current(self.lake.store)
