@@ -155,12 +155,12 @@ class Task:
 
         Draws read every shard all the time: no window of theirs could be held.
         """
-        order = sampler.plan
-        if not self.lake.store.remote or self.dataset.decoded is not None or not isinstance(order, EpochPlan):
+        plan = sampler.plan
+        if not self.lake.store.remote or self.dataset.decoded is not None or not isinstance(plan, EpochPlan):
             return nullcontext()
 
         def windows(epoch: int, consumed: int) -> Iterator[tuple[int, list[int]]]:
-            for first, numbers in sampler.order(epoch).windows(consumed, order.samples):
+            for first, numbers in plan.order(self.layout, epoch).windows(consumed, plan.samples):
                 yield first, [n for n in numbers if n in self._read]
 
         epochs = None if self.config.steps else self.config.epochs
