@@ -10,7 +10,9 @@ variant can be made again at any time, so nothing else depends on it: it is dele
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +98,15 @@ def list_variants(store: Store, content_id: str) -> list[Variant]:
 def all_keys(store: Store) -> list[str]:
     """The manifests of all variants in the lake: one listing."""
     return [e.key for e in store.entries("variants") if e.key.endswith(".json")]
+
+
+def unfinished(store: Store) -> Iterator[str]:
+    """The keys of the shards that writers of variants, running or killed, have noted as theirs (see storage.making)."""
+    for entry in store.entries("variants", hidden=True):
+        if "/.part-" in entry.key:
+            with suppress(FileNotFoundError):  # finished since it was listed
+                noted = json.loads(store.read(entry.key)).values()
+                yield from (shard_key(part["digest"]) for part in noted if part["digest"])
 
 
 def readable(store: Store) -> Iterator[Variant]:
