@@ -29,6 +29,9 @@ SHARE = 0.8
 RECENT = 5.0
 """Seconds: a shard's copy that was used since may be about to be opened by who asked for its path, so it stays."""
 
+PATIENCE = 30.0
+"""Seconds beyond that until who waits for such copies gives up: readers that are many use them again and again."""
+
 GRACE = 600.0
 """Seconds: the same of all other files. Queries open them by path, again and again, as long as they run."""
 
@@ -89,7 +92,7 @@ class Room:
         Waits for shards that were used a moment ago, and for what others fetch. Raises CacheFull when the rest is held
         or the disk is full.
         """
-        until, pause = time.monotonic() + self._recent + 1.0, 0.02
+        until, pause = time.monotonic() + self._recent + PATIENCE, 0.02
         while True:
             with self._account() as account:
                 used = account.used
@@ -105,7 +108,7 @@ class Room:
                             os.truncate(coming, need)  # whoever counts meanwhile counts it whole
                     return
             if arriving:  # it ends, and may go then
-                until = time.monotonic() + self._recent + 1.0
+                until = time.monotonic() + self._recent + PATIENCE
             if need > most or not (arriving or young) or time.monotonic() > until:
                 raise self._full(need, used if need <= most else 0, held + arriving, most)
             time.sleep(pause)
