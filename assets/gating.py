@@ -182,7 +182,9 @@ def predictions_of(lake: Lake, model: Model, version: Version, progress: Progres
     from sevenfold.training.run import run_key
 
     trained = dict(model.config.get("config", model.config))
-    kept = ("size", "channels", "model", "widths", "norm", "precision", "train_splits", "eval_splits", "threads")
+    kept = (
+        "size", "channels", "decode", "model", "widths", "norm", "precision", "train_splits", "eval_splits", "threads",
+    )  # fmt: skip
     # beside a run's weights lie the ids that it was trained on
     run_kept = lake.store.exists(run_key(model.run_id, "model.safetensors"))
     folder = run_key(model.run_id) if run_kept else model.folder

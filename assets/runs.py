@@ -112,7 +112,9 @@ def accuracy(result: dict[str, Any], split: str = "test") -> float | None:
 
 
 def _alike(result: dict[str, Any]) -> tuple[int, str]:
-    """Seed, and everything that was configured but the data."""
-    apart = {"ref", "content_id", "seeds", "select_ids", "select_digest", "mix", "ranks", "threads", "workers"}
+    """Seed, and everything that was configured but the data and how the run was carried out."""
+    from sevenfold.training.config import EXECUTION
+
+    apart = {"ref", "content_id", "seeds", "select_ids", "select_digest", "mix", *EXECUTION}
     config = {k: v for k, v in result["config"].items() if k not in apart}
     return int(result["seed"]), json.dumps(config, sort_keys=True)

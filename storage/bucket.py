@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
-import os
 import re
 import tempfile
 import time
@@ -21,7 +20,7 @@ from sevenfold.storage.cache import Answer, FileCache, Held, Wanted
 from sevenfold.storage.canonical import canonical_json, digest_bytes
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.objects import LARGE, Objects
-from sevenfold.storage.room import VARIABLE, Room, limit_from, naming_a_full_disk
+from sevenfold.storage.room import Room, cache_folder, cache_limit, naming_a_full_disk
 from sevenfold.storage.store import CHANGES, Draft, Entry, Item, Result, Store, inside
 
 _NAMED_BY_CONTENT = re.compile(r"(shards|index|manifests|overlays)/([0-9a-f]{2}/)?([0-9a-f]{64})\.([a-z]+)")
@@ -54,9 +53,9 @@ class BucketStore(Store):
         bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
         self._objects = Objects(bucket, self.url, timeout)
-        base = Path(os.environ.get("SEVENFOLD_CACHE") or Path.home() / ".cache" / "sevenfold")
+        base = cache_folder()
         self.cache = base / digest_bytes(self.url.encode())[:16]
-        self.copies = FileCache(self.cache, Room(base, limit_from(os.environ.get(VARIABLE))))
+        self.copies = FileCache(self.cache, Room(base, cache_limit()))
 
     def __reduce__(self) -> tuple[Callable[..., BucketStore], tuple[str, float, float]]:
         return _again, (self.url, self._lock_seconds, self._timeout)

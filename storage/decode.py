@@ -55,15 +55,17 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def decode(data: bytes, path: str) -> Decoded:
+def decode(data: bytes, path: str, channels: int | None = None) -> Decoded:
     """Decode `data` whole; `path` is only read for its suffix.
+
+    `channels`: 1 (grey; of a colour JPEG the very luminance that it stores) or 3 (RGB); None: as the file has.
 
     Raises InputError with the quarantine reason: not_an_image, truncated, wrong_suffix, unsupported, too_large or
     unreadable.
     """
-    decoded = _plain_jpeg(data) if data.startswith(b"\xff\xd8\xff") else None
+    decoded = _plain_jpeg(data, channels) if data.startswith(b"\xff\xd8\xff") else None
     if decoded is None:
-        decoded = _with_pillow(data)
+        decoded = _with_pillow(data, channels)
     name = path.rpartition("/")[2]
     suffix = name.rpartition(".")[2].lower()
     if "." in name and suffix not in _SUFFIXES[decoded.format] and not _ELEMENT.search(name):
@@ -71,7 +73,7 @@ def decode(data: bytes, path: str) -> Decoded:
     return decoded
 
 
-def _with_pillow(data: bytes) -> Decoded:
+def _with_pillow(data: bytes, channels: int | None) -> Decoded:
     try:
         # a PNG's signature fits no other format: do not ask them all
         formats = ["PNG"] if data.startswith(b"\x89PNG\r\n\x1a\n") else list(EXTENSIONS)
@@ -85,11 +87,14 @@ def _with_pillow(data: bytes) -> Decoded:
             raise InputError("unsupported", f"animated: {getattr(image, 'n_frames', 1)} frames")
         if mode not in _MODES:
             raise InputError("unsupported", f"pixel mode {mode} ({kind})")
+        if channels == 1 and kind == "JPEG" and mode == "RGB":
+            image.draft("L", image.size)
         image.load()
         upright: Image.Image = image
         if kind not in ("PNG", "JPEG") or not image.info.keys() <= _UPRIGHT:
             upright = ImageOps.exif_transpose(image)
-        wanted = "RGB" if len(upright.getbands()) >= 3 or mode in ("P", "PA") else "L"
+        own = 3 if len(upright.getbands()) >= 3 or mode in ("P", "PA") else 1
+        wanted = "L" if (channels or own) == 1 else "RGB"
         return Decoded(np.asarray(upright if upright.mode == wanted else upright.convert(wanted)), mode, kind)
     except InputError:
         raise
@@ -102,7 +107,7 @@ def _with_pillow(data: bytes) -> Decoded:
         raise InputError("truncated" if truncated else "unreadable", f"{type(e).__name__}: {e}") from None
 
 
-def _plain_jpeg(data: bytes) -> Decoded | None:
+def _plain_jpeg(data: bytes, channels: int | None) -> Decoded | None:
     """Decode an unremarkable JPEG; None for every other, damaged ones too.
 
     Unremarkable: between its start and its first scan are only JFIF, tables, restart interval, comments and one frame
@@ -124,11 +129,12 @@ def _plain_jpeg(data: bytes) -> Decoded | None:
         elif marker not in (0xE0, 0xDB, 0xC4, 0xDD, 0xFE) or length < 2:
             return None
         at += 2 + length
+    wanted = colour if channels is None else "GRAY" if channels == 1 else "RGB"
     try:
-        pixels = simplejpeg.decode_jpeg(data, colour)
+        pixels = simplejpeg.decode_jpeg(data, wanted)
     except ValueError:
         return None
-    return Decoded(pixels[..., 0] if colour == "GRAY" else pixels, "L" if colour == "GRAY" else "RGB", "JPEG")
+    return Decoded(pixels[..., 0] if wanted == "GRAY" else pixels, "L" if colour == "GRAY" else "RGB", "JPEG")
 
 
 def _what_it_looks_like(data: bytes) -> str:

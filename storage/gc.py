@@ -31,12 +31,12 @@ _CONTENT = re.compile(
     r"(shards|index)/[0-9a-f]{2}/[0-9a-f]{64}\.(tar|parquet)|overlays/[0-9a-f]{64}\.parquet|manifests/[0-9a-f]{64}\.json"
     r"|variants/[0-9a-f]{64}/[^./][^/]*\.(json|parquet)"
 )
-_PART = re.compile(r"variants/[0-9a-f]{64}/\.part-[^/]+")
+_PART = re.compile(r"variants/[0-9a-f]{64}/\.part-[^/-]+(?=-)")
 _LANDING = re.compile(r"batches/[^/]+/\.landing-[0-9a-f]+")
 _LAUNCH = re.compile(r"runs/\.launches/[^/]+-[^/]+(?=/)")
 _CLAIM = re.compile(r"models/[^/]+/[0-9]+(?=/)")
 _SELECTION = re.compile(r"runs/\.selections/[^/]+\.json")
-_UNITS = (_LAUNCH, _LANDING, _CLAIM)
+_UNITS = (_LAUNCH, _LANDING, _CLAIM, _PART)
 _LOCK = re.compile(r"(.*/)?\.[^/]+\.lock")
 _TEMPORARY = re.compile(r"(.*/)?\.(tmp|probe)-[0-9a-f]+(/.*)?")
 
@@ -99,7 +99,7 @@ def _garbage(store: Store, kept: set[str], clock: Callable[[], float]) -> Iterat
     made = {e.key.rpartition("/")[0] for e in every if e.key.endswith("/model.json")}
     for e in every:
         why, modified = _why(store, e, kept, ended, selections, made), e.modified
-        for pattern in _UNITS:  # such a folder is in use as long as any file in it is young
+        for pattern in _UNITS:  # such a group of files is in use as long as any of them is young
             if unit := pattern.match(e.key):
                 modified = newest[unit[0]]
         if why:
@@ -114,7 +114,7 @@ def _why(store: Store, e: Entry, kept: set[str], ended: set[str], selections: se
         return "a temporary file whose writer did not finish"
     if _LANDING.match(e.key):
         return "measurements of a landing that did not finish"
-    if _PART.fullmatch(e.key):
+    if _PART.match(e.key):
         return "notes of a variant that was not finished"
     if launch := _LAUNCH.match(e.key):
         return None if _running(store, launch[0]) else "a launch of training that failed or was killed"

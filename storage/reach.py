@@ -21,8 +21,8 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
     """Keys under shards/, index/, overlays/, manifests/ and variants/ that must stay.
 
     Roots are all versions of all datasets (branches and tags only point at these), the packed batches that a commit
-    may still take up, the overlays of reviews, and what leases name. Raises SevenfoldError when a root cannot be
-    read: then nobody knows what it needs.
+    may still take up, the overlays of reviews, what leases name, and the shards of variants that are being made.
+    Raises SevenfoldError when a root cannot be read: then nobody knows what it needs.
     """
     kept: set[str] = set()
     redacted = redactions.current(store)
@@ -40,6 +40,7 @@ def reachable(store: Store, *, clock: Callable[[], float] = time.time) -> set[st
         kept.update(lease.keys)
     for content in contents:
         kept.update(of_content(store, content, redacted))
+    kept.update(_read(lambda: [*variants.unfinished(store)], "the notes of unfinished variants"))  # it may take days
     return kept
 
 

@@ -18,9 +18,11 @@ from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.compact import images
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import SPLITS
+from sevenfold.storage.npy import HEADER, npy_bytes
 from sevenfold.storage.records import Manifest, held
-from sevenfold.storage.resize import BROKEN, NPY_HEADER, SUBSAMPLING, jpeg_bytes, npy_bytes, squashed
+from sevenfold.storage.resize import SUBSAMPLING, jpeg_bytes, squashed
 from sevenfold.storage.shards import Sample
+from sevenfold.storage.sources import InputError
 from sevenfold.storage.store import Store
 from sevenfold.storage.variants import EXTENSIONS
 
@@ -66,7 +68,7 @@ def encode(store: Store, rows: pa.Table, recipe: Mapping[str, Any]) -> list[Samp
 def _encoded(data: bytes, recipe: Mapping[str, Any]) -> bytes | None:
     try:
         pixels = squashed(data, recipe["size"], recipe["channels"])
-    except BROKEN:
+    except InputError:
         return None
     return npy_bytes(pixels) if recipe["format"] == "raw" else jpeg_bytes(pixels, recipe["quality"])
 
@@ -110,7 +112,7 @@ def _per_shard(recipe: Mapping[str, Any], shard_bytes: int) -> int:
     """How many samples a shard takes: exactly what fits of raw ones, of JPEGs what fits of photographs on average."""
     area = recipe["size"] ** 2
     if recipe["format"] == "raw":
-        bytes_each = NPY_HEADER + area * recipe["channels"]
+        bytes_each = HEADER + area * recipe["channels"]
     else:
         bytes_each = 640 + int(area * np.interp(recipe["quality"], *_DENSITY))
     need = tar.member_length(bytes_each) + tar.member_length(8)

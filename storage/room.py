@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sevenfold.storage import files
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.sizes import bytes_of, said, setting
 
 VARIABLE = "SEVENFOLD_CACHE_LIMIT"
 
@@ -27,6 +28,9 @@ SHARE = 0.8
 
 RECENT = 5.0
 """Seconds: a shard's copy that was used since may be about to be opened by who asked for its path, so it stays."""
+
+PATIENCE = 30.0
+"""Seconds beyond that until who waits for such copies gives up: readers that are many use them again and again."""
 
 GRACE = 600.0
 """Seconds: the same of all other files. Queries open them by path, again and again, as long as they run."""
@@ -88,7 +92,7 @@ class Room:
         Waits for shards that were used a moment ago, and for what others fetch. Raises CacheFull when the rest is held
         or the disk is full.
         """
-        until, pause = time.monotonic() + self._recent + 1.0, 0.02
+        until, pause = time.monotonic() + self._recent + PATIENCE, 0.02
         while True:
             with self._account() as account:
                 used = account.used
@@ -104,7 +108,7 @@ class Room:
                             os.truncate(coming, need)  # whoever counts meanwhile counts it whole
                     return
             if arriving:  # it ends, and may go then
-                until = time.monotonic() + self._recent + 1.0
+                until = time.monotonic() + self._recent + PATIENCE
             if need > most or not (arriving or young) or time.monotonic() > until:
                 raise self._full(need, used if need <= most else 0, held + arriving, most)
             time.sleep(pause)
@@ -257,27 +261,12 @@ def naming_a_full_disk(folder: Path, need: int | None = None) -> Iterator[None]:
         ) from None
 
 
-def limit_from(text: str | None) -> int | None:
-    """Bytes of a SEVENFOLD_CACHE_LIMIT such as `50GB`, `500MB` or `1.5TB`; None when it is not set."""
-    if not text:
-        return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])(i?))?b?", text.strip().lower())
-    scale = (1024 if match[3] else 1000) ** (1 + "kmgt".index(match[2]) if match[2] else 0) if match else 0
-    if match is None or float(match[1]) * scale < 1:
-        raise SevenfoldError(
-            f"{text!r} is no size", where=VARIABLE, expected="a number and MB, GB or TB", do="for example 50GB"
-        )
-    return int(float(match[1]) * scale)
+def cache_folder() -> Path:
+    """Where this machine keeps what is a bucket's: SEVENFOLD_CACHE, else ~/.cache/sevenfold."""
+    return Path(os.environ.get("SEVENFOLD_CACHE") or Path.home() / ".cache" / "sevenfold")
 
 
-def setting(count: int) -> str:
-    """Bytes as a value of SEVENFOLD_CACHE_LIMIT, rounded up."""
-    return f"{-(-count // 10**6)}MB" if count >= 10**6 else str(count)
-
-
-def said(count: int) -> str:
-    """Bytes for people: 1.2 GB; small ones exactly."""
-    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
-        if count >= 10 * scale or (count >= scale and unit == "MB"):
-            return f"{count / scale:,.1f} {unit}"
-    return f"{count:,} bytes"
+def cache_limit() -> int | None:
+    """Bytes that SEVENFOLD_CACHE_LIMIT says; None when it is not set."""
+    text = os.environ.get(VARIABLE)
+    return bytes_of(text, VARIABLE, least=1) if text else None

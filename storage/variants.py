@@ -10,7 +10,9 @@ variant can be made again at any time, so nothing else depends on it: it is dele
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +38,8 @@ class Variant:
     """A variant's manifest.
 
     `content_id`: of the version it is made of. `recipe`: size, format, quality (of JPEG), channels, fit, filter,
-    encoder, decoders. `shards`: mappings of digest, samples, bytes, split, slot, `of` (see
-    recipe.Slot). `counts`: samples, undecodable,
-    taken_down. `created`: code, time, by.
+    encoder, decoders. `shards`: mappings of digest, samples, bytes, split, slot, `of` (see recipe.Slot). `counts`:
+    samples, undecodable, taken_down. `created`: code, time, by.
     """
 
     name: str
@@ -97,6 +98,15 @@ def list_variants(store: Store, content_id: str) -> list[Variant]:
 def all_keys(store: Store) -> list[str]:
     """The manifests of all variants in the lake: one listing."""
     return [e.key for e in store.entries("variants") if e.key.endswith(".json")]
+
+
+def unfinished(store: Store) -> Iterator[str]:
+    """The keys of the shards that writers of variants, running or killed, have noted as theirs (see storage.making)."""
+    for entry in store.entries("variants", hidden=True):
+        if "/.part-" in entry.key:
+            with suppress(FileNotFoundError):  # finished since it was listed
+                noted = json.loads(store.read(entry.key)).values()
+                yield from (shard_key(part["digest"]) for part in noted if part["digest"])
 
 
 def readable(store: Store) -> Iterator[Variant]:
@@ -206,8 +216,7 @@ def remove(store: Store, content_id: str, name: str) -> Variant | None:
             where=store.url,
             do="wait until it has ended; a lease whose holder died ends after five minutes",
         )
-    store.delete(key)
-    store.forget(key)
+    _gone(store, key)
     return variant
 
 

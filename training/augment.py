@@ -6,11 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from sevenfold.training.draw import mix
+from sevenfold.training.draw import key, mix, numbered
 
 Augmentation = Literal["flip", "shift"]
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SALT = 3
+_CHANGES, _USE = 3, 6  # salts of their own
 SHIFT = 4
 """Pixels a picture of 32 may move each way; other sizes in proportion."""
 
@@ -23,7 +22,7 @@ def sample_keys(keys: np.ndarray, occurrences: np.ndarray) -> np.ndarray:
     keys : uint64 [b], of the samples (`dataset.keys[rows]`).
     occurrences : int64 [b], which use of it this is: the pass over its source, and the copy within one.
     """
-    return mix(keys ^ mix(occurrences.astype(np.uint64) * _GOLDEN + _GOLDEN))
+    return mix(keys ^ numbered(occurrences, key(_USE)))
 
 
 def augment(images: np.ndarray, keys: np.ndarray, seed: int, which: tuple[Augmentation, ...]) -> np.ndarray:
@@ -44,7 +43,7 @@ def augment(images: np.ndarray, keys: np.ndarray, seed: int, which: tuple[Augmen
     if not which or not len(images):
         return images
     b, h, w, c = images.shape
-    bits = mix(keys * _GOLDEN + _state(seed))
+    bits = numbered(keys, key(seed, _CHANGES))
     reach = max(h * SHIFT // 32, 1) if "shift" in which else 0
     span = np.uint64(2 * reach + 1)
     down = ((bits >> np.uint64(8)) % span).astype(np.int64)
@@ -66,10 +65,3 @@ def augment(images: np.ndarray, keys: np.ndarray, seed: int, which: tuple[Augmen
     first = (np.arange(b) * (h + 2 * reach) + down) * (w + 2 * reach) + right
     rows = first[:, None] + np.arange(h) * (w + 2 * reach)
     return windows[(rows * c).reshape(-1)].reshape(b, h, w, c)
-
-
-def _state(seed: int) -> np.uint64:
-    state = np.zeros(1, np.uint64)
-    for word in (seed, _SALT):
-        state = mix((state ^ np.uint64(word % 2**64)) + _GOLDEN)
-    return state[0]

@@ -33,6 +33,10 @@ EXECUTION = (
 """Settings of how a run is carried out, not of what it computes: they are no part of a run's identity."""
 
 
+UNTOUCHABLE = ("val", "test")
+"""Splits that measure models and are never trained on."""
+
+
 class HoldOut(BaseModel):
     """Leave fold `fold` of `of` out of training (folds are drawn by a salted hash of the sample id)."""
 
@@ -61,7 +65,7 @@ class MixSource(BaseModel):
 
     @model_validator(mode="after")
     def _trainable(self) -> Self:
-        held = sorted({"val", "test"} & set(self.splits))
+        held = sorted({*UNTOUCHABLE} & {*self.splits})
         if held:
             raise ValueError(f"the split {held[0]} is not trained on: it measures models")
         return self

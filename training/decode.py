@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from sevenfold.storage.decode import MAX_PIXELS
+from sevenfold.storage.npy import MAGIC, npy_pixels
 
 Data = bytes | memoryview
 """A file in memory; a view spares the copy."""
@@ -24,8 +25,6 @@ REDUCING_GAP = 2
 """How much larger than wanted a scaled JPEG still is: Pillow's own choice in `Image.thumbnail`."""
 
 _JPEG = b"\xff\xd8\xff"
-_NUMPY = b"\x93NUMPY"
-_NUMPY_HEADER = re.compile(rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d+), (\d+)(?:, (\d+))?\), \} *\n")
 _MODES = {1: "L", 3: "RGB"}
 _COLOURS = {1: "GRAY", 3: "RGB"}
 _ORIENTATION = 0x0112
@@ -50,7 +49,7 @@ def decode(data: Data, size: int, channels: int, scaling: Scaling = "scaled") ->
 
     Parameters
     ----------
-    data : the encoded file: JPEG, PNG or anything else Pillow reads, or a `.npy` file of uint8 [h, w] or [h, w, c].
+    data : the encoded file: JPEG, PNG or anything else Pillow reads, or a raw member (storage.npy).
     size : the side of the square it is resized to (bilinear, antialiased), if it is not of that size already.
     channels : 1 (grey) or 3 (RGB); other modes are converted. EXIF orientation is applied, once.
     scaling : see :data:`Scaling`.
@@ -67,7 +66,7 @@ def decode(data: Data, size: int, channels: int, scaling: Scaling = "scaled") ->
         turn = _orientation(data) if _may_be_turned(data) else 1
         pixels = _decode_jpeg(data, size, channels, scaling)
     else:
-        turn, pixels = 1, _decode_numpy(data, channels) if data[:6] == _NUMPY else None
+        turn, pixels = 1, _decode_raw(data, channels) if data[:6] == MAGIC else None
     if pixels is None:
         turn, pixels = _decode_pillow(data, channels)
     if pixels.shape[:2] != (size, size):
@@ -153,24 +152,11 @@ def _decode_jpeg(data: Data, size: int, channels: int, scaling: Scaling) -> np.n
         return None
 
 
-def _decode_numpy(data: Data, channels: int) -> np.ndarray:
-    """A `.npy` file by hand: `numpy.load` would evaluate its header and may unpickle."""
-    at = {1: 10, 2: 12}.get(data[6], 0) if len(data) > 12 else 0
-    length = int.from_bytes(data[8:at], "little") if at else 0
-    header = _NUMPY_HEADER.fullmatch(data, at, at + length) if at and at + length <= len(data) else None
-    if header is None:
-        raise Undecodable("the .npy header is not that of a uint8 array [h, w] or [h, w, c] in C order")
-    height, width, depth = (int(g) for g in header.groups(default=b"1"))
-    if not height or not width or depth not in (1, 3):
-        raise Undecodable(f"a .npy array of shape {height} x {width} x {depth}: expected pixels of 1 or 3 channels")
-    if height * width * depth != len(data) - at - length:
-        raise Undecodable(f"the .npy header says {height} x {width} x {depth}, {len(data) - at - length} bytes follow")
-    pixels = np.frombuffer(data, np.uint8, offset=at + length).reshape(height, width, depth)
-    if depth == channels:
-        return pixels
-    if channels == 3:
-        return np.repeat(pixels, 3, axis=2)
-    return np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
+def _decode_raw(data: Data, channels: int) -> np.ndarray:
+    try:
+        return npy_pixels(data, channels)
+    except ValueError as error:
+        raise Undecodable(str(error)) from None
 
 
 def _may_be_turned(data: Data) -> bool:

@@ -40,6 +40,19 @@ def keys(ids: Sequence[str], seed: int, purpose: str) -> np.ndarray:
     return mix(mix(raw + _GOLDEN) ^ _salt(seed, purpose))
 
 
+def key(*words: int) -> np.uint64:
+    """One hash of several integers of any size."""
+    state = np.zeros(1, np.uint64)
+    for word in words:
+        state = mix((state ^ np.uint64(word % 2**64)) + _GOLDEN)
+    return np.uint64(state[0])
+
+
+def numbered(numbers: np.ndarray, salt: np.uint64) -> np.ndarray:
+    """uint64 [n]: one keyed hash per number (an integer array), equal only for equal numbers."""
+    return mix(numbers.astype(np.uint64) * _GOLDEN + salt)
+
+
 def unit(x: np.ndarray) -> np.ndarray:
     """uint64 [n] -> float64 [n] in [0, 1), the top 53 bits."""
     return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53

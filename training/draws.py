@@ -6,7 +6,7 @@ any draw is found at once, and the state is the number of draws that were used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,11 +14,10 @@ import numpy as np
 
 from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.training.draw import mix, unit
-from sevenfold.training.order import Layout, key
-from sevenfold.training.plan import PAD, check_state
+from sevenfold.training.draw import key, numbered, unit
+from sevenfold.training.order import Layout
+from sevenfold.training.plan import check_state, rank_slots
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _DRAWS = 5  # keeps the draws independent of the permutations
 
 
@@ -61,9 +60,7 @@ class DrawPlan:
         """int64 [ceil(batch / world)]: the numbers of a rank's draws in the next global block, PAD past the last."""
         if not self.steps(batch, drawn):
             raise IndexError(f"no block after {drawn} of {self.draws} draws")
-        share = -(-batch // world)
-        numbers = drawn + rank * share + np.arange(share)
-        return np.where(numbers < min(drawn + batch, self.draws), numbers, PAD)
+        return rank_slots(drawn, batch, min(drawn + batch, self.draws), rank, world)
 
     def state(self, drawn: int) -> dict[str, Any]:
         """{plan digest, its fields, drawn}: JSON, free of ranks and workers."""
@@ -100,7 +97,7 @@ class Draws:
             raise SevenfoldError("no sample has a weight", where="sampling with replacement")
         self._salt = key(plan.seed, _DRAWS)
         self._last = int(np.flatnonzero(weights)[-1]) if plan.draws else 0
-        self.plan, self.layout = plan, layout
+        self.plan = plan
 
     def take(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(positions int64 [k], numbers int64 [k]) of the draws start ... stop - 1."""
@@ -109,14 +106,9 @@ class Draws:
         numbers = np.arange(start, stop)
         if not len(numbers):
             return numbers, numbers
-        points = unit(mix(numbers.astype(np.uint64) * _GOLDEN + self._salt)) * self._ends[-1]
+        points = unit(numbered(numbers, self._salt)) * self._ends[-1]
         positions = np.searchsorted(self._ends, points, side="right")
         return np.minimum(positions, self._last), numbers  # rounding may land on the very end
-
-    def windows(self, start: int, stop: int) -> Iterator[tuple[int, list[int]]]:
-        """(first draw, shard numbers): draws may fall into any shard, so that all of them are one window."""
-        if start < stop:
-            yield start, list(dict.fromkeys(self.layout.shards.tolist()))
 
 
 def digest_of(weights: np.ndarray) -> str:

@@ -25,6 +25,7 @@ from sevenfold.storage import files
 from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.progress import Progress, silent
+from sevenfold.storage.room import cache_folder
 from sevenfold.storage.store import absolute
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def folder_of_launches(root: str) -> Path:
     """
     if "://" not in root:
         return Path(root) / "runs" / ".launches"
-    return Path(os.environ.get("SEVENFOLD_CACHE") or Path.home() / ".cache" / "sevenfold") / "launches"
+    return cache_folder() / "launches"
 
 
 def _forget_old(launches: Path) -> None:

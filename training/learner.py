@@ -18,10 +18,13 @@ from torch import nn
 
 from sevenfold.training.augment import augment
 from sevenfold.training.config import TrainConfig
-from sevenfold.training.draw import mix
+from sevenfold.training.draw import key
 from sevenfold.training.loader import Batch
 from sevenfold.training.models import memory_layout, to_input
 from sevenfold.training.place import Place
+
+_DROPOUT = 4
+"""Keeps torch's generator independent of what other hashes of the seed decide."""
 
 
 class Learner:
@@ -56,21 +59,21 @@ class Learner:
         )
         self._batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules())
 
-    def step(self, batch: Batch, keys: np.ndarray, epoch: int, step: int, lr: float) -> dict[str, float]:
+    def step(self, batch: Batch, keys: np.ndarray, step: int, lr: float) -> dict[str, float]:
         """Forward, backward and update on this rank's slots of one global block.
 
         Parameters
         ----------
         batch : from the loader; with draws by weight every sample that was drawn counts alike.
         keys : uint64 [b], of each use of a sample (augment.sample_keys).
-        epoch, step : how far the training is, for what depends on it; augmentation depends on the keys alone.
+        step : how far the training is; with the seed and the rank it keys dropout.
         lr : learning rate.
 
         Returns forward, backward and optimizer seconds, `augment` seconds, `loss_sum` and `weight` of the global block
         and `samples`, the slots of this rank that counted.
         """
         begun = perf_counter()
-        torch.manual_seed(_step_seed(self.seed, step, self.place.rank))
+        torch.manual_seed(int(key(self.seed, step, self.place.rank, _DROPOUT) >> np.uint64(1)))
         images = augment(batch["images"].numpy(), keys, self.seed, self.config.augment)
         inputs = to_input(images, self.place.device, self.layout)
         prepared = perf_counter()
@@ -152,10 +155,3 @@ def choose_precision(wanted: str, device: torch.device) -> str:
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     able = torch.cpu.get_capabilities()
     return "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "fp32"
-
-
-def _step_seed(seed: int, step: int, rank: int) -> int:
-    state = np.zeros(1, np.uint64)
-    for word in (seed, step, rank, 4):
-        state = mix((state ^ np.uint64(word % 2**64)) + np.uint64(0x9E3779B97F4A7C15))
-    return int(state[0] >> np.uint64(1))

@@ -78,13 +78,6 @@ class Order:
             positions[at], passes[at] = found
         return positions, passes
 
-    def sources(self, start: int, stop: int) -> np.ndarray:
-        """int64 [k]: the source of each of the slots start ... stop - 1."""
-        found = np.zeros(stop - start, np.int64)
-        for i, at, _ in self._merged(start, stop):
-            found[at] = i
-        return found
-
     def windows(self, start: int, stop: int) -> Iterator[tuple[int, list[int]]]:
         """(first slot, shard numbers): from that slot on, until the next item's, no other shard is read.
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.training.draw import mix
+from sevenfold.training.draw import key, numbered
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SHARDS, _SAMPLES = 1, 2  # the salts that keep the two permutations independent
 
 
@@ -55,12 +54,6 @@ class Layout:
     def copies_of(self, positions: np.ndarray) -> np.ndarray:
         """int64 [k]: which copy of its sample lies at each of these positions; 0 for the first."""
         return np.zeros(len(positions), np.int64) if self.copies is None else self.copies[positions]
-
-    @staticmethod
-    def of_sizes(sizes: np.ndarray) -> Layout:
-        """One source whose rows lie in order in shards of these sizes; needs no array of rows."""
-        sizes = np.asarray(sizes, np.int64)
-        return Layout(None, sizes, np.arange(len(sizes)), ((0, int(sizes.sum()), 0, len(sizes)),))
 
 
 def layout(
@@ -109,7 +102,7 @@ class Pass:
         first, _, shard, shards = layout.sources[source]
         sizes = layout.sizes[shard : shard + shards]
         self.number = number
-        self.permuted = np.argsort(mix(_spread(shards) + key(seed, source, number, _SHARDS)), kind="stable")
+        self.permuted = np.argsort(numbered(np.arange(shards), key(seed, source, number, _SHARDS)), kind="stable")
         self._first, self._shard = first, shard
         self._begins = np.cumsum(sizes) - sizes  # within the source, in stored order
         self._sizes = sizes
@@ -142,18 +135,9 @@ class Pass:
         if number != window:
             shards = self.permuted[window * self._window : (window + 1) * self._window]
             local = _ranges(self._begins[shards], self._sizes[shards])
-            keys = mix(local.astype(np.uint64) * _GOLDEN + self._salt)
-            samples = self._first + local[np.argsort(keys)]  # the keys are distinct: no ties to break
+            samples = self._first + local[np.argsort(numbered(local, self._salt))]  # all distinct: no ties to break
             self._open = (window, samples)
         return samples
-
-
-def key(*words: int) -> np.uint64:
-    """One hash of several integers of any size."""
-    state = np.zeros(1, dtype=np.uint64)
-    for word in words:
-        state = mix((state ^ np.uint64(word % 2**64)) + _GOLDEN)
-    return np.uint64(state[0])
 
 
 class Stream:
@@ -198,10 +182,6 @@ class Stream:
         if self._pass is None or self._pass.number != number:
             self._pass = Pass(self.layout, self.source, number, self.seed, self.window)
         return self._pass.take(start, stop)
-
-
-def _spread(n: int) -> np.ndarray:
-    return np.arange(n, dtype=np.uint64) * _GOLDEN
 
 
 def _ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:

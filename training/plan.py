@@ -15,9 +15,7 @@ import numpy as np
 from sevenfold.storage.canonical import digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.mix import Order
-from sevenfold.training.order import Layout, layout
-
-__all__ = ["PAD", "TAILS", "EpochPlan", "Layout", "Order", "Tail", "check_state", "layout", "rank_slice"]
+from sevenfold.training.order import Layout
 
 Tail = Literal["drop", "pad", "wrap"]
 TAILS: tuple[Tail, ...] = ("drop", "pad", "wrap")
@@ -103,12 +101,8 @@ class EpochPlan:
         """
         if not self.steps(batch, consumed):
             raise IndexError(f"no block after {consumed} of {self.samples} samples")
-        share = -(-batch // world)
-        slots = consumed + rank * share + np.arange(share)
         end = consumed + batch
-        if self.tail != "wrap":
-            end = min(end, self.samples)
-        return np.where(slots < end, slots, PAD)
+        return rank_slots(consumed, batch, end if self.tail == "wrap" else min(end, self.samples), rank, world)
 
     def after(self, epoch: int, consumed: int, batch: int) -> tuple[int, int]:
         """(epoch, consumed) after one more block; after the last one the next epoch begins."""
@@ -133,11 +127,17 @@ class EpochPlan:
         return epoch, consumed
 
 
+def rank_slots(first: int, batch: int, end: int, rank: int, world: int) -> np.ndarray:
+    """int64 [ceil(batch / world)]: a rank's slots of the block from `first` on, PAD from `end` on."""
+    share = -(-batch // world)
+    slots = first + rank * share + np.arange(share)
+    return np.where(slots < end, slots, PAD)
+
+
 def rank_slice(block: np.ndarray, rank: int, world: int) -> np.ndarray:
     """int64 [ceil(len(block) / world)]: one rank's part, contiguous, equally long on every rank (PAD fills up)."""
-    share = -(-len(block) // world)
-    part = block[rank * share : (rank + 1) * share]
-    return np.concatenate([part, np.full(share - len(part), PAD, np.int64)])
+    slots = rank_slots(0, len(block), len(block), rank, world)
+    return np.where(slots == PAD, PAD, block[slots])
 
 
 def check_state(digest: str, fields: Mapping[str, Any], state: Mapping[str, Any]) -> None:

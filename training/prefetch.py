@@ -15,7 +15,8 @@ from types import TracebackType
 from sevenfold.storage import SevenfoldError
 from sevenfold.storage.cache import Held
 from sevenfold.storage.keys import shard_key
-from sevenfold.storage.room import VARIABLE, CacheFull, said, setting
+from sevenfold.storage.room import VARIABLE, CacheFull
+from sevenfold.storage.sizes import said, setting
 from sevenfold.storage.store import Store
 
 Windows = Callable[[int, int], Iterator[tuple[int, list[int]]]]

@@ -21,7 +21,7 @@ from sevenfold.training.loader import label_numbers
 from sevenfold.training.place import Place
 from sevenfold.training.predict import measure, prediction_table
 from sevenfold.training.run import finished, run_key, write_json
-from sevenfold.training.task import Task, content_ids, read_samples, reading, resolve
+from sevenfold.training.task import Task, read_samples, reading, resolve
 from sevenfold.training.trainer import train_run
 
 
@@ -35,8 +35,7 @@ def score(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     config = resolve(lake, config)
-    base, *also = content_ids(config)
-    with reading(lake, base, "score", place.rank, also):
+    with reading(lake, config, "score", place.rank):
         return _score(lake, config, place, progress)
 
 

@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 
 from sevenfold.storage.canonical import digest_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.training.config import TrainConfig
+from sevenfold.training.config import UNTOUCHABLE, TrainConfig
 from sevenfold.training.draw import keys
 
 _FOLD_SALT = 0
-UNTOUCHABLE = ("val", "test")
-"""Splits that measure models and are never trained on."""
 
 
 @dataclass(frozen=True)

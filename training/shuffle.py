@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.training.config import TrainConfig
-from sevenfold.training.order import Layout, layout
+from sevenfold.training.order import Layout
 from sevenfold.training.plan import EpochPlan
 
 _SLOTS = 200_000
@@ -170,16 +168,9 @@ def survey(lake: Lake, config: TrainConfig, windows: Sequence[int]) -> dict[str,
     if config.sampling == "with_replacement":
         raise SevenfoldError("draws with replacement have no windows", where="sampling", do="leave sampling out")
     task = Task.of(lake, resolve(lake, config))
-    encoded = task.samples["shard"].combine_chunks().dictionary_encode()
-    groups = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64)
-    chosen = task.selection
-    laid = layout(chosen.rows, groups[chosen.rows], chosen.parts)
-    ends = pc.fill_null(pc.add(task.samples["offset"], task.samples["size"]), 0).to_numpy()
-    files = np.zeros(groups.max(initial=0) + 2, np.int64)  # a file is as long as to the end of its last image, nearly
-    np.maximum.at(files, groups, ends)
-    sizes = files[laid.shards]
-    classes = pc.index_in(task.samples["label"], value_set=pa.array(task.classes, pa.string()))
-    labels = pc.fill_null(classes, -1).to_numpy().astype(np.int64)[laid.rows_of(np.arange(laid.positions))]
+    laid = task.layout
+    sizes = task.shard_bytes[laid.shards]
+    labels = task.dataset.labels[laid.rows_of(np.arange(laid.positions))]
     plan = task.plan(config.seeds[0])
     assert isinstance(plan, EpochPlan)
     batch = config.batch_size

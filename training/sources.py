@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from sevenfold.storage.canonical import digest_json
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.training.config import MixSource, TrainConfig
+from sevenfold.training.config import UNTOUCHABLE, MixSource, TrainConfig
 from sevenfold.training.mix import slots
-from sevenfold.training.selection import UNTOUCHABLE, Selection, choose, fold_of
+from sevenfold.training.selection import Selection, choose, fold_of
 
 
 def blend(

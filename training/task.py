@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,11 +70,9 @@ def read_samples(lake: Lake, config: TrainConfig, content_id: str | None = None)
     return lake.samples_of(wanted, masked=True)
 
 
-def reading(
-    lake: Lake, content_id: str, what: str, rank: int, also: Sequence[str] = ()
-) -> AbstractContextManager[object]:
-    """Rank 0 holds a lease on versions while they are read, so that no file of them is deleted meanwhile."""
-    return lease(lake.store, what, content_ids=[content_id, *also]) if rank == 0 else nullcontext()
+def reading(lake: Lake, config: TrainConfig, what: str, rank: int) -> AbstractContextManager[object]:
+    """Rank 0 holds a lease on the versions that are read, so that no file of them is deleted meanwhile."""
+    return lease(lake.store, what, content_ids=content_ids(config)) if rank == 0 else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -157,12 +155,12 @@ class Task:
 
         Draws read every shard all the time: no window of theirs could be held.
         """
-        order = sampler.plan
-        if not self.lake.store.remote or self.dataset.decoded is not None or not isinstance(order, EpochPlan):
+        plan = sampler.plan
+        if not self.lake.store.remote or self.dataset.decoded is not None or not isinstance(plan, EpochPlan):
             return nullcontext()
 
         def windows(epoch: int, consumed: int) -> Iterator[tuple[int, list[int]]]:
-            for first, numbers in sampler.order(epoch).windows(consumed, order.samples):
+            for first, numbers in plan.order(self.layout, epoch).windows(consumed, plan.samples):
                 yield first, [n for n in numbers if n in self._read]
 
         epochs = None if self.config.steps else self.config.epochs
@@ -192,6 +190,11 @@ class Task:
         counts = [] if self.selection.parts is None else np.bincount(self.selection.parts).tolist()
         told = zip(self.selection.mix, counts, self.selection.left_out, strict=False)
         return [{"name": m[0], "samples": n, "slots": m[2], "left_out": out} for m, n, out in told]
+
+    @property
+    def shard_bytes(self) -> np.ndarray:
+        """int64 [shards]: the length of each shard's file, by its number in the dataset."""
+        return np.array([size for _, size in self._shards], np.int64)
 
     @cached_property
     def _shards(self) -> list[tuple[str, int]]:

@@ -30,7 +30,7 @@ from sevenfold.training.prefetch import Prefetcher
 from sevenfold.training.run import code_digest, finished, run_id, run_key, write_json
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.steps import StepLog, drop_parts
-from sevenfold.training.task import Task, content_ids, reading, resolve
+from sevenfold.training.task import Task, reading, resolve
 
 
 def train(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> list[dict[str, Any]]:
@@ -42,8 +42,7 @@ def train(root: str, config: TrainConfig, place: Place, progress: Progress = sil
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     task = Task.of(lake, resolve(lake, config))
-    base, *also = content_ids(task.config)
-    with reading(lake, base, "train", place.rank, also):
+    with reading(lake, task.config, "train", place.rank):
         return [train_run(task, seed, place, progress) for seed in config.seeds]
 
 
@@ -96,7 +95,7 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
                 fetched = perf_counter()
                 lr = learning_rate(state.step, total, config.lr, config.warmup)
                 keys = sample_keys(task.dataset.keys[batch["row"].numpy()], sampler.occurrences())
-                done = learner.step(batch, keys, sampler.epoch, state.step, lr)
+                done = learner.step(batch, keys, state.step, lr)
                 _must_be_finite(done["loss_sum"], f"the training loss at step {state.step + 1} of {total}", config)
                 now = perf_counter()
                 log.add(

@@ -14,6 +14,7 @@ from sevenfold.pipelines.cli.console import example, print_json, print_table, pr
 from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.sizes import bytes_of
 
 if TYPE_CHECKING:
     from sevenfold.storage.gc import Garbage
@@ -168,7 +169,7 @@ def gc(
         if cache is None:
             found = collecting.gc(at.lake.store, grace=seconds, delete=delete, alone=alone, progress=report)
         else:
-            found = collecting.evict(at.lake.store, size(cache), delete=delete)
+            found = collecting.evict(at.lake.store, bytes_of(cache, "--cache"), delete=delete)
     total = sum(g.bytes for g in found)
     if json:
         print_json({"deleted": delete, "files": [dataclasses.asdict(g) for g in found], "bytes": total})
@@ -196,14 +197,6 @@ def duration(text: str) -> float:
     if match is None or (not match[2] and float(match[1])):
         raise SevenfoldError(f"{text!r} is no length of time", expected="a number and s, m, h, d or w: 7d")
     return float(match[1]) * _UNITS.get(match[2], 1.0)
-
-
-def size(text: str) -> int:
-    """Bytes of `20GB`, `500MB`, `1000`."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?", text.strip().lower())
-    if match is None:
-        raise SevenfoldError(f"{text!r} is no size", expected="a number and MB, GB or TB: 20GB")
-    return int(float(match[1]) * 1000 ** ("kmgt".index(match[2]) + 1 if match[2] else 0))
 
 
 COMMANDS = (

@@ -110,7 +110,7 @@ def models(context: typer.Context, json: Json = False) -> None:
     from sevenfold.training import aliases, registry
 
     at = session(context)
-    rows = [_model(at, m) for name in registry.names(at.lake) for m in registry.models(at.lake, name)]
+    rows = [_model(m) for name in registry.names(at.lake) for m in registry.models(at.lake, name)]
     for row in rows:
         name, _, number = row["model"].partition("/")
         row["aliases"] = [a.alias for a in aliases.aliases(at.lake, name) if a.number == int(number)]
@@ -213,7 +213,7 @@ def _run(run: Mapping[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in (*keys, *(("mix",) if "mix" in run else ()))}
 
 
-def _model(at: Session, model: Any) -> dict[str, Any]:
+def _model(model: Any) -> dict[str, Any]:
     measured = {(r["metric"], r["slice"]): r["value"] for r in model.metrics().to_pylist()}
     return {
         "model": model.ref, "dataset": model.dataset, "version": model.version, "content_id": model.content_id,

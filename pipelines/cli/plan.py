@@ -11,6 +11,7 @@ from sevenfold.pipelines.cli.data import Json
 from sevenfold.pipelines.cli.learn import Set, settings_of
 from sevenfold.pipelines.cli.session import session
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.sizes import said
 
 _COLUMNS = ["window", "cached", "cached with the next", "neighbours", "same shard", "classes"]
 
@@ -64,14 +65,10 @@ def _windows(text: str) -> list[int]:
 
 def _row(q: dict[str, Any], recommended: int) -> list[Any]:
     cells = [
-        f"{q['window']:,}", _size(q["bytes"]), _size(q["bytes_two"]), _two(q["neighbours"]), _two(q["same_shard"]),
+        f"{q['window']:,}", said(q["bytes"]), said(q["bytes_two"]), _two(q["neighbours"]), _two(q["same_shard"]),
         _two(q["classes"]),
     ]  # fmt: skip
     return [(cell, "bold") for cell in cells] if q["window"] == recommended else cells
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
 def _two(value: float | None) -> str:

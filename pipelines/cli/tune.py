@@ -8,6 +8,7 @@ import typer
 
 from sevenfold.pipelines.cli.console import example, print_json, print_table, progress, say
 from sevenfold.pipelines.cli.data import Json
+from sevenfold.pipelines.cli.learn import settings_of
 from sevenfold.pipelines.cli.session import session
 
 
@@ -15,7 +16,7 @@ def tune_loader(
     context: typer.Context,
     ref: Annotated[str, typer.Argument(help="A version (v3), branch or tag.")] = "main",
     size: Annotated[int | None, typer.Option(min=1, help="Side of the input; else as for train.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Per rank; else as for train.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Over all ranks; else as for train.")] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Time to measure for.")] = 10.0,
     step_ms: Annotated[
         float | None, typer.Option(min=0.001, help="What a training step takes: the loader need not be quicker.")
@@ -34,7 +35,7 @@ def tune_loader(
     from sevenfold.training.task import read_samples
 
     at = session(context)
-    given = {k: v for k, v in {"size": size, "batch_size": batch_size}.items() if v is not None}
+    given = settings_of({"size": size, "batch_size": batch_size}, None)
     config = fitting.settings(at.lake, at.project, ref, given)
     version = at.lake.version(at.dataset, ref)
     samples = read_samples(at.lake, config)

@@ -42,8 +42,8 @@ def materialize(
     Ids, labels, splits and signals stay the version's. A raw variant gives training the very pixels that decoding and
     resizing the originals gives; JPEG gives nearly these in far fewer bytes. Shows bytes and decoding rate of both.
     """
-    from sevenfold.storage.lever import measure
     from sevenfold.storage.materialize import materialize as make
+    from sevenfold.training.lever import measure
 
     at = session(context)
     version = at.lake.version(at.dataset, ref)
@@ -62,7 +62,7 @@ def materialize(
             shard_bytes=at.lake.shard_bytes, threads=threads, by="sevenfold materialize", progress=report,
         )  # fmt: skip
     rows = [at.lake.samples_of(version.content_id), at.lake.variant_samples(version.content_id, variant.name)]
-    table = measure(at.lake.store, variant, *rows)
+    table = measure(at.lake, variant, *rows)
     lost = _lost(*rows)
     if json:
         levers = [dataclasses.asdict(x) for x in table]
@@ -75,7 +75,7 @@ def materialize(
         [[x.what, f"{x.bytes_each:,.0f}", f"{x.rate:,.0f}", f"{x.rate / table[0].rate:.2f}"] for x in table],
         right=["bytes a sample", "samples/s a core", "times"],
     )
-    say(f"read from memory and decoded to {variant.recipe['size']} pixels, in this run")
+    say(f"delivered by the loader at {variant.recipe['size']} pixels, from memory, in this run")
     if lost:
         few = ", ".join(i[:12] for i in lost[:SHOWN]) + (" ..." if len(lost) > SHOWN else "")
         say(f"{len(lost):,} samples do not decode and are not in it; training masks them: {few}", "bold yellow")

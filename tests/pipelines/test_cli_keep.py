@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_project import Project, pictures
 
-from sevenfold.pipelines.cli.keep import duration, size
+from sevenfold.pipelines.cli.keep import duration
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.verified import PROBLEMS
 
@@ -123,11 +123,8 @@ def test_the_page_names_every_problem_and_its_commands_run(kept: Project) -> Non
     assert [p for p in PROBLEMS if f"`{p}`" not in text] == []
 
 
-def test_lengths_of_time_and_sizes() -> None:
+def test_lengths_of_time() -> None:
     assert [duration(t) for t in ("7d", "12h", "30m", "90s", "0", "1.5h")] == [604800, 43200, 1800, 90, 0, 5400]
-    assert [size(t) for t in ("20GB", "500 MB", "1000", "0", "1.5k")] == [20 * 10**9, 5 * 10**8, 1000, 0, 1500]
     for text in ("7", "d", "-1d", "1y"):
         with pytest.raises(SevenfoldError, match="no length of time"):
             duration(text)
-    with pytest.raises(SevenfoldError, match="no size"):
-        size("big")

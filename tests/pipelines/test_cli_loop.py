@@ -209,6 +209,13 @@ def test_a_gate_without_a_test_split_says_so(tmp_path: Path, monkeypatch: pytest
     assert "v1 has no labelled sample in its test split" in done.err
 
 
+@pytest.mark.slow
+def test_tune_loader_measures_and_says_what_to_use(loop: Project) -> None:
+    found = loop.ok("tune-loader", "v1", "--seconds", "0.5", "--batch-size", "32", "--json").json
+    assert found["batch_size"] == 32 and found["reasons"]
+    assert found["choice"] in [{k: s[k] for k in ("workers", "threads")} for s in found["settings"]]
+
+
 def test_plan_compares_windows(loop: Project) -> None:
     found = loop.ok("plan", "v1", "--window", "1,2", "--json").json
     assert [q["window"] for q in found["windows"]] == [1, 2] and found["recommended"] in (1, 2)

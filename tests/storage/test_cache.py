@@ -28,7 +28,7 @@ from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.cache import PAUSE, TRIES, Answer, FileCache, Held, Wanted
 from sevenfold.storage.gc import evict
-from sevenfold.storage.room import MOST, VARIABLE, CacheFull, Room, is_held, limit_from, setting
+from sevenfold.storage.room import MOST, VARIABLE, CacheFull, Room, is_held
 from sevenfold.storage.store import LocalStore
 
 SCRIPT = Path(__file__).with_name("cache_process.py")
@@ -466,21 +466,6 @@ def test_readers_that_are_killed_at_any_instant_leave_nothing_wrong(
 # The limit
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("50GB", 50 * 10**9),
-        ("500 mb", 500 * 10**6),
-        ("1.5TB", 1500 * 10**9),
-        ("10k", 10**4),
-        ("1GiB", 1 << 30),
-        ("7", 7),
-    ],
-)
-def test_sizes(text: str, count: int) -> None:
-    assert limit_from(text) == count
-
-
 @pytest.mark.parametrize("text", ["many", "-1GB", "0", "0.1", "5 XB", "1e9", "GB", "5GB5"])
 def test_a_limit_that_is_no_size_is_an_error(bucket: str, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(VARIABLE, text)
@@ -490,17 +475,11 @@ def test_a_limit_that_is_no_size_is_an_error(bucket: str, monkeypatch: pytest.Mo
 
 
 def test_without_a_limit_it_is_a_share_of_the_disk(tmp_path: Path) -> None:
-    assert limit_from(None) is None and limit_from("") is None
     disk = os.statvfs(tmp_path)
     share = 0.8 * disk.f_bavail * disk.f_frsize
     assert Room(tmp_path).most() == pytest.approx(min(MOST, share), rel=0.05)
     assert Room(tmp_path, 1000).most() == 1000
     assert Room(tmp_path, 1 << 60).most() <= disk.f_blocks * disk.f_frsize, "a limit beyond the disk is the disk"
-
-
-@given(st.integers(1, 10**13))
-def test_a_setting_that_is_advised_is_enough(count: int) -> None:
-    assert (limit_from(setting(count)) or 0) >= count
 
 
 # Stores

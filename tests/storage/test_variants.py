@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import shutil
 import signal
@@ -25,15 +26,17 @@ from PIL import Image
 
 from sevenfold.storage import Lake, SevenfoldError, commit, gc, making, takedown, tar, variants
 from sevenfold.storage import resize as resizing
-from sevenfold.storage.canonical import digest_bytes, digest_table
+from sevenfold.storage.canonical import canonical_json, digest_bytes, digest_table
 from sevenfold.storage.index import INDEX, LANDING, conform, write_parquet
 from sevenfold.storage.keys import index_key, shard_key
 from sevenfold.storage.leases import lease
 from sevenfold.storage.materialize import materialize
+from sevenfold.storage.npy import npy_bytes, npy_pixels
 from sevenfold.storage.recipe import cut, recipe_of
 from sevenfold.storage.records import Manifest, Version
 from sevenfold.storage.repair import repair
 from sevenfold.storage.shards import index_rows, write_shards
+from sevenfold.storage.sources import InputError
 from sevenfold.storage.verify import verify
 
 SCRIPT = Path(__file__).with_name("one_variant.py")
@@ -126,10 +129,10 @@ def test_jpeg_members_are_near(lake_of: Callable[..., Lake]) -> None:
 
 
 def test_a_damaged_raw_member_is_no_image() -> None:
-    good = resizing.npy_bytes(smooth(1))
-    assert np.array_equal(resizing.npy_pixels(good), smooth(1))
+    good = npy_bytes(smooth(1))
+    assert np.array_equal(npy_pixels(good, 3), smooth(1))
     for bad in (good[:-1], good + b"x", good[:20], good.replace(b"|u1", b"|O "), good.replace(b"(40,", b"(41,")):
-        with pytest.raises(resizing.BROKEN):
+        with pytest.raises(InputError):
             resizing.squashed(bad, 24, 3)
 
 
@@ -272,6 +275,25 @@ def test_killed_at_any_moment_the_next_try_ends_the_same(lake_of: Callable[..., 
     assert (ended.shards, ended.index) == (whole.shards, whole.index)
     assert not [e for e in lake.store.entries("variants", hidden=True) if "/.part-" in e.key], "notes are removed"
     assert verify(lake.store, ["d"]).clean
+
+
+def test_garbage_collection_leaves_the_shards_of_a_variant_that_is_being_made(lake_of: Callable[..., Lake]) -> None:
+    """Making one may take longer than the grace: its first shards and notes are old by then."""
+    lake = lake_of(10)
+    digest = lake.materialize("d", size=24, format="raw").shards[0]["digest"]
+    lake.remove_variant(content(lake), "24-raw")
+    notes = [f"variants/{content(lake)}/.part-{'0' * 24}-{i:08d}.json" for i in range(2)]
+    part = {"digest": digest, "bytes": 1, "offsets": [], "sizes": []}
+    for key in notes:
+        lake.store.create(key, canonical_json({"0": part}))
+    now = time.time()
+    for key, age in ((notes[0], 9000), (notes[1], 10), (shard_key(digest), 9000)):
+        os.utime(lake.root / key, (now - age, now - age))
+    mine = {*notes, shard_key(digest)}
+    assert not mine & {g.key for g in gc.gc(lake.store, grace=3600, delete=True)}
+    os.utime(lake.root / notes[1], (now - 9000, now - 9000))
+    assert mine & {g.key for g in gc.gc(lake.store, grace=3600, delete=True)} == {*notes}
+    assert mine & {g.key for g in gc.gc(lake.store, grace=3600, delete=True)} == {shard_key(digest)}
 
 
 # Takedown

@@ -51,7 +51,7 @@ def compute(place: Place, norm: str) -> dict[str, np.ndarray]:
             "mask": torch.from_numpy(mask),
         }
         positions = step * BATCH + place.rank * len(rows) + np.arange(len(rows))
-        done = learner.step(batch, positions.astype(np.uint64), 0, step, 0.05)
+        done = learner.step(batch, positions.astype(np.uint64), step, 0.05)
         saved[f"{step}.loss"] = np.array([done["loss_sum"], done["weight"]])
         saved.update({f"{step}.{n}": p.grad.numpy().copy() for n, p in learner.model.named_parameters()})
     saved.update({f"final.{n}": v.numpy() for n, v in learner.model.state_dict().items()})

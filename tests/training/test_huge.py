@@ -9,7 +9,8 @@ import sys
 PROGRAM = """
 import json, time
 import numpy as np
-from sevenfold.training.plan import EpochPlan, Layout
+from sevenfold.training.order import Layout
+from sevenfold.training.plan import EpochPlan
 from sevenfold.training.sampler import PlannedBatchSampler
 
 def peak():
@@ -25,7 +26,7 @@ def sampler(mix):
         slots = first, first // 3
         plan = EpochPlan(("c",), "all", sum(slots), seed=5, window=8, mix=(("a", "1", slots[0]), ("b", "2", slots[1])))
     else:
-        layout = Layout.of_sizes(np.full(SHARDS, PER))
+        layout = Layout(None, np.full(SHARDS, PER), np.arange(SHARDS), ((0, SHARDS * PER, 0, SHARDS),))
         plan = EpochPlan(("c",), "all", SHARDS * PER, seed=5, window=8)
     return PlannedBatchSampler(plan, layout, 256)
 

@@ -31,7 +31,8 @@ def order_of(drawn: list[tuple[list[int], int]], epoch: int = 0, window: int = 2
 @given(sources)
 def test_slots_are_merged_by_time_and_every_prefix_holds_each_share(drawn: list[tuple[list[int], int]]) -> None:
     order, counts = order_of(drawn), [n for _, n in drawn]
-    found = order.sources(0, order.samples).tolist()
+    begins = [source[0] for source in order.layout.sources]
+    found = (np.searchsorted(begins, order.take(0, order.samples)[0], side="right") - 1).tolist()
     # exact: times are compared as fractions over the common denominator
     common = int(np.lcm.reduce([n for n in counts if n] or [1]))
     times = sorted(((2 * j + 1) * (common // n), i) for i, n in enumerate(counts) for j in range(n))

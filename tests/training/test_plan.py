@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sevenfold.storage import SevenfoldError
-from sevenfold.training.plan import PAD, EpochPlan, Layout, layout, rank_slice
+from sevenfold.training.order import Layout, layout
+from sevenfold.training.plan import PAD, EpochPlan, rank_slice
 from sevenfold.training.sampler import PlannedBatchSampler
 
 PINNED = [[9, 10, 8, 7, 11, 6, 4, 5, 1, 3, 0, 2], [11, 7, 8, 1, 0, 3, 10, 2, 9, 5, 4, 6]]

@@ -95,7 +95,12 @@ def kill_during_training(root: Path | str, settings: TrainConfig, after: int) ->
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("where", "ranks"),
-    [("disk", 1), ("disk", 2), ("bucket", 1), pytest.param("bucket", 2, marks=pytest.mark.slow)],
+    [
+        pytest.param("disk", 1, marks=pytest.mark.slow),
+        ("disk", 2),
+        ("bucket", 1),
+        pytest.param("bucket", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_killed_and_resumed_equals_uninterrupted(
     toy_root: Path,

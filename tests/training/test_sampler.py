@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
-from sevenfold.training.plan import PAD, EpochPlan, Layout, layout
+from sevenfold.training.order import Layout, layout
+from sevenfold.training.plan import PAD, EpochPlan
 from sevenfold.training.sampler import PlannedBatchSampler
 
 worlds = st.tuples(st.integers(1, 2), st.integers(1, 7))
@@ -156,7 +157,7 @@ def test_a_wrapped_tail_uses_samples_again_as_other_occurrences() -> None:
 @pytest.fixture
 def stateful() -> Any:
     """torchdata's loader, where it is installed."""
-    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    return pytest.importorskip("torchdata.stateful_dataloader", reason="pip install torchdata").StatefulDataLoader
 
 
 class Rows(Dataset):
@@ -263,8 +264,9 @@ def test_a_state_saved_after_the_loop_begins_the_next_epoch(workers: int, statef
 @pytest.mark.slow
 def test_lightning_trains_on_the_planned_order() -> None:
     """Lightning's Trainer takes the batch sampler as it is, epoch after epoch."""
-    lightning = pytest.importorskip("lightning")
-    torch = pytest.importorskip("torch")
+    import torch
+
+    lightning = pytest.importorskip("lightning", reason="pip install lightning to test that it takes the sampler")
     plan, laid = setting([7, 5, 8])
     seen: list[int] = []
 
