@@ -176,7 +176,7 @@ def test_an_edited_state_is_refused_and_the_number_named(name: str, value: objec
             load({k: v for k, v in state.items() if k != name})
     assert sampler.state() == state, "what is refused changes nothing"
     for broken in ({**state, "plan": "x", "fields": [1, 2]}, {"plan": None, "fields": None}, None, [1], 3):
-        with pytest.raises(SevenfoldError, match="another plan|names no plan"):
+        with pytest.raises(SevenfoldError, match=r"another plan|names no plan"):
             sampler.load_state(broken)  # type: ignore[arg-type]
 
 
