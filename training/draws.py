@@ -16,7 +16,7 @@ from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.draw import key, numbered, unit
 from sevenfold.training.order import Layout
-from sevenfold.training.plan import check_state, rank_slots
+from sevenfold.training.plan import check_state, count_of, rank_slots
 
 _DRAWS = 5  # keeps the draws independent of the permutations
 
@@ -69,8 +69,8 @@ class DrawPlan:
     def restore(self, state: Mapping[str, Any]) -> int:
         """The draws that were used. Raises SevenfoldError for the state of another plan, saying what differs."""
         check_state(self.digest, self.to_dict(), state)
-        drawn = int(state["drawn"])
-        if not 0 <= drawn <= self.draws:
+        drawn = count_of(state, "drawn")
+        if drawn > self.draws:
             raise SevenfoldError(f"{drawn} draws were used", where="loader state", expected=f"0 ... {self.draws}")
         return drawn
 

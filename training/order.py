@@ -101,6 +101,7 @@ class Pass:
     def __init__(self, layout: Layout, source: int, number: int, seed: int, window: int) -> None:
         first, _, shard, shards = layout.sources[source]
         sizes = layout.sizes[shard : shard + shards]
+        window = min(window, max(shards, 1))  # a larger one is the same, and may not fit into 64 bits
         self.number = number
         self.permuted = np.argsort(numbered(np.arange(shards), key(seed, source, number, _SHARDS)), kind="stable")
         self._first, self._shard = first, shard

@@ -60,6 +60,17 @@ class Place:
         dist.all_gather(parts, part.contiguous())
         return torch.cat(parts).cpu()
 
+    def union(self, numbers: Sequence[int]) -> list[int]:
+        """The whole numbers that any rank gives, each once, in order; the same on each."""
+        if self.world == 1:
+            return sorted(set(numbers))
+        mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        counts = self.gather(torch.tensor([len(mine)], device=self.device)).tolist()
+        filled = torch.zeros(max(counts), dtype=torch.int64, device=self.device)
+        filled[: len(mine)] = mine
+        parts = self.gather(filled).split(max(counts)) if max(counts) else ()
+        return sorted({x for part, n in zip(parts, counts, strict=False) for x in part[:n].tolist()})
+
     def wait(self) -> None:
         """Until every rank is here."""
         if self.world > 1:

@@ -21,6 +21,8 @@ Tail = Literal["drop", "pad", "wrap"]
 TAILS: tuple[Tail, ...] = ("drop", "pad", "wrap")
 PAD = -1
 """The row number of an empty slot: it is masked, has no weight and no label."""
+_LAST_EPOCH = 2**31 - 1
+"""Passes and copies of a state's epoch fit into 64 bits; nobody trains as many."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class EpochPlan:
     format: int = 2
 
     def __post_init__(self) -> None:
+        for name in ("samples", "seed", "window"):
+            if not is_whole(getattr(self, name)):
+                raise SevenfoldError(
+                    f"{name} is {getattr(self, name)!r}", where="epoch plan", expected="a whole number"
+                )
         if self.window < 1:
             raise SevenfoldError(f"the window is {self.window}", where="epoch plan", expected="at least one shard")
         if self.tail not in TAILS:
@@ -119,11 +126,12 @@ class EpochPlan:
     def restore(self, state: Mapping[str, Any]) -> tuple[int, int]:
         """(epoch, samples consumed) of a saved state (see :func:`check_state`)."""
         check_state(self.digest, self.to_dict(), state)
-        epoch, consumed = int(state["epoch"]), int(state["consumed"])
-        if epoch < 0 or not 0 <= consumed <= self.samples:
+        epoch, consumed = count_of(state, "epoch"), count_of(state, "consumed")
+        if epoch > _LAST_EPOCH or consumed > self.samples:
             raise SevenfoldError(
-                f"epoch {epoch}, {consumed} consumed", where="loader state", expected=f"0 ... {self.samples} samples"
-            )
+                f"epoch {epoch}, {consumed} consumed", where="loader state",
+                expected=f"epoch 0 ... {_LAST_EPOCH}, 0 ... {self.samples} samples",
+            )  # fmt: skip
         return epoch, consumed
 
 
@@ -145,10 +153,11 @@ def check_state(digest: str, fields: Mapping[str, Any], state: Mapping[str, Any]
 
     A state is {"plan": the digest, "fields": the plan's fields, ... how far it came}.
     """
-    if "plan" not in state:
+    if not isinstance(state, Mapping) or "plan" not in state:
         raise SevenfoldError("this is no loader's state: it names no plan", where="loader state")
     if state["plan"] != digest:
-        other = dict(state.get("fields", {}))
+        told = state.get("fields")
+        other = dict(told) if isinstance(told, Mapping) else {}
         keys = [k for k in sorted(fields.keys() | other.keys()) if fields.get(k) != other.get(k)]
         found = "; ".join(f"{k} was {other.get(k)!r}, is {fields.get(k)!r}" for k in keys) or "its fields were edited"
         raise SevenfoldError(
@@ -157,3 +166,17 @@ def check_state(digest: str, fields: Mapping[str, Any], state: Mapping[str, Any]
             expected=f"plan {digest[:12]}, found {str(state['plan'])[:12]}",
             do="resume with the configuration the run was started with, or start a new run",
         )
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number: no float, no text, no bool."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def count_of(state: Mapping[str, Any], name: str) -> int:
+    """A count that a state holds. Raises SevenfoldError when it is no whole number from 0, or missing."""
+    value = state.get(name)
+    if not is_whole(value) or int(value) < 0:  # type: ignore[arg-type]
+        found = f"{name} is {value!r}" if name in state else f"it has no {name}"
+        raise SevenfoldError(found, where="loader state", expected="a whole number from 0", do="take an unedited state")
+    return int(value)  # type: ignore[arg-type]

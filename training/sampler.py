@@ -11,7 +11,7 @@ from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.draws import DrawPlan, Draws
 from sevenfold.training.mix import Order
 from sevenfold.training.order import Layout
-from sevenfold.training.plan import PAD, EpochPlan
+from sevenfold.training.plan import PAD, EpochPlan, is_whole
 
 _ROUND = 2**40
 """Sets the uses of a sample that a wrapped tail takes again apart from those of the epoch itself."""
@@ -38,9 +38,10 @@ class PlannedBatchSampler:
         self, plan: EpochPlan | DrawPlan, layout: Layout, batch_size: int, rank: int = 0, world: int = 1,
         *, weights: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        if batch_size < 1 or not 0 <= rank < world:
+        sound = all(map(is_whole, (batch_size, rank, world)))
+        if not sound or batch_size < 1 or not 0 <= rank < world:
             raise SevenfoldError(
-                f"batch size {batch_size}, rank {rank} of {world}",
+                f"batch size {batch_size!r}, rank {rank!r} of {world!r}",
                 where="batch sampler",
                 expected="a batch of at least 1 and a rank below the number of ranks",
             )

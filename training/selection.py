@@ -80,13 +80,13 @@ def choose(
 
     Returns (rows int64, in a few words how, how many were left out).
     """
-    trainable = _flags(pc.and_(pc.is_valid(samples["label"]), pc.greater(samples["weight"], 0.0)))
+    trainable = flags(pc.and_(pc.is_valid(samples["label"]), pc.greater(samples["weight"], 0.0)))
     if listed is not None:
         ids = read_ids(Path(listed))
         kept = ids if without is None else _without(ids, without)
         return _listed(samples, trainable, kept, listed), "listed ids", len(ids) - len(kept)
-    inside = _flags(pc.is_in(samples["split"], value_set=pa.array(list(splits), pa.string()))) & trainable
-    barred = np.zeros(len(inside), bool) if without is None else _flags(pc.is_in(samples["id"], value_set=without))
+    inside = flags(pc.is_in(samples["split"], value_set=pa.array(list(splits), pa.string()))) & trainable
+    barred = np.zeros(len(inside), bool) if without is None else flags(pc.is_in(samples["id"], value_set=without))
     how = "labelled in " + "+".join(splits)
     return np.flatnonzero(inside & ~barred), how, int((inside & barred).sum())
 
@@ -129,7 +129,7 @@ def _listed(samples: pa.Table, trainable: np.ndarray, ids: list[str], where: str
         )
     rows = found.to_numpy().astype(np.int64)
     splits = samples["split"].take(found)
-    bad = _flags(pc.is_in(splits, value_set=pa.array(UNTOUCHABLE, pa.string()))) | ~trainable[rows]
+    bad = flags(pc.is_in(splits, value_set=pa.array(UNTOUCHABLE, pa.string()))) | ~trainable[rows]
     if bad.any():
         first = ids[int(np.flatnonzero(bad)[0])]
         raise SevenfoldError(
@@ -145,5 +145,6 @@ def _without(ids: list[str], barred: pa.Array) -> list[str]:
     return [i for i in ids if i not in out]
 
 
-def _flags(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def flags(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """bool [n]: null is false."""
     return np.asarray(pc.fill_null(values, False)).astype(bool)

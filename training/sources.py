@@ -13,7 +13,7 @@ from sevenfold.storage.canonical import digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.config import UNTOUCHABLE, MixSource, TrainConfig
 from sevenfold.training.mix import slots
-from sevenfold.training.selection import Selection, choose, fold_of
+from sevenfold.training.selection import Selection, choose, flags, fold_of
 
 
 def blend(
@@ -32,7 +32,7 @@ def blend(
     Returns
     -------
     The samples of all and the selection of all. What the base version evaluates on is left out of every source, and
-    so is the fold that the base holds out.
+    so is the fold that the base holds out: by id, and by pixel digest, since other files may show the same pixels.
 
     Raises SevenfoldError for a class that the base lacks, and for a source of which nothing is left.
     """
@@ -40,11 +40,13 @@ def blend(
         return base, selection
     held = pc.is_in(base["split"], value_set=pa.array(sorted({*UNTOUCHABLE, *config.eval_splits}), pa.string()))
     held_ids = base["id"].filter(held).combine_chunks()
+    shown = _pixels(base.filter(held))
+    hidden = _pixels(base.take(pa.array(selection.held_out)))
     counts = slots(len(selection.rows), [source.ratio for source in config.mix], config.mix_size)
     every, rows, digests, left_out = [base], [selection.rows], [selection.digest], [0]
     total = base.num_rows
     for source, table in zip(config.mix, tables, strict=True):
-        chosen, how, dropped = choose(table, source.ids, source.splits, without=held_ids)
+        chosen, how, dropped = choose(table, source.ids, source.splits, without=_barred(table, held_ids, shown))
         _check_classes(table.take(pa.array(chosen)), classes, source, config)
         if table is base:
             at = chosen
@@ -53,8 +55,9 @@ def blend(
             every.append(table.take(pa.array(kept)).select(base.column_names))
             at, total = total + inverse, total + len(kept)
         ids = table["id"].take(pa.array(chosen)).to_pylist()
-        if config.hold_out is not None and ids:
+        if config.hold_out is not None and ids:  # only now: the folds of a score share one table
             inside = fold_of(ids, config.hold_out.of) != config.hold_out.fold
+            inside &= ~flags(pc.is_in(table["pixel_digest"].take(pa.array(chosen)), value_set=hidden))
             at, ids = at[inside], [i for i, ok in zip(ids, inside.tolist(), strict=True) if ok]
         if not len(at):
             raise SevenfoldError(
@@ -74,6 +77,17 @@ def blend(
         description=", mixed with ".join([selection.description, *names]),
         digest=digest_json([digests, counts]),
     )
+
+
+def _pixels(rows: pa.Table) -> pa.Array:
+    """The pixel digests of samples, each once."""
+    return pc.unique(rows["pixel_digest"]).drop_null()
+
+
+def _barred(table: pa.Table, ids: pa.Array, pixels: pa.Array) -> pa.Array:
+    """The ids of a source that are never mixed in: these, and those of the same pixels under another id."""
+    twins = table["id"].filter(pc.is_in(table["pixel_digest"], value_set=pixels))
+    return pc.unique(pa.chunked_array([ids, *twins.chunks], pa.string()))
 
 
 def same_samples(samples: pa.Table, rows: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from sevenfold.storage import Lake, SevenfoldError, redactions
+from sevenfold.storage import Lake, SevenfoldError, redactions, tombstones
 from sevenfold.storage.canonical import digest_bytes, digest_json
 from sevenfold.storage.leases import lease
 from sevenfold.storage.progress import Progress, silent
@@ -62,12 +62,23 @@ def content_ids(config: TrainConfig) -> list[str]:
 def read_samples(lake: Lake, config: TrainConfig, content_id: str | None = None) -> pa.Table:
     """The samples of a version (default: the base), of the variant that is configured, if one is.
 
-    Samples that were taken down keep their rows, so that a resumed run meets all others in the same order.
+    Samples that were taken down keep their rows, so that a resumed run meets all others in the same order, and the
+    pixel digests of their tombstones, so that the same of those that are mixed in are left out.
     """
     wanted = content_id or str(config.content_id)
     if config.variant is not None:
-        return lake.variant_samples(wanted, config.variant, masked=True)
-    return lake.samples_of(wanted, masked=True)
+        return _with_pixels(lake, lake.variant_samples(wanted, config.variant, masked=True))
+    return _with_pixels(lake, lake.samples_of(wanted, masked=True))
+
+
+def _with_pixels(lake: Lake, samples: pa.Table) -> pa.Table:
+    digests = samples["pixel_digest"]
+    if not digests.null_count:
+        return samples
+    known = {stone.id: stone.pixel_digest for stone in tombstones.read(lake.store).values()}
+    gone = pa.array([known.get(i) for i in samples["id"].filter(pc.is_null(digests)).to_pylist()], pa.string())
+    filled = pc.replace_with_mask(digests.combine_chunks(), pc.is_null(digests).combine_chunks(), gone)
+    return samples.set_column(samples.column_names.index("pixel_digest"), "pixel_digest", filled)
 
 
 def reading(lake: Lake, config: TrainConfig, what: str, rank: int) -> AbstractContextManager[object]:

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -124,7 +124,7 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
     training = state.training(place) | {"total_seconds": perf_counter() - begun, "notes": notes}
     if shards is not None:
         training["shard_wait_seconds"] = shards.waited
-    return publish(task, learner, about, training, state.failed, progress)
+    return publish(task, learner, about, training, place.union(state.failed), progress)
 
 
 def _wait(shards: Prefetcher | None, sampler: PlannedBatchSampler, tell: Callable[[str], None]) -> None:
@@ -232,15 +232,17 @@ def _resume(task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler
     sampler.load_state(found.meta["sampler"])
     learner.load_tensors(found.tensors)
     learner.precision = found.meta["precision"]
-    return _State(**found.meta["state"]), notes
+    state = _State(**found.meta["state"])
+    return (state if place.rank == 0 else replace(state, samples=0)), notes  # those of all ranks, once
 
 
 def _save(task: Task, learner: Learner, sampler: PlannedBatchSampler, state: _State, log: StepLog) -> None:
     place = learner.place
     log.flush()
     place.wait()  # the steps of every rank are on disk before the checkpoint that counts them
+    told = {**vars(state), "samples": int(place.sum([state.samples])[0]), "failed": place.union(state.failed)}
     if place.rank == 0:
-        meta = {"sampler": sampler.state(), "state": vars(state), "precision": learner.precision}
+        meta = {"sampler": sampler.state(), "state": told, "precision": learner.precision}
         keep = learner.config.keep_checkpoints
         folder = run_key(log.run_id, "checkpoints")
         checkpoint.save(task.lake.store, folder, state.step, learner.tensors(), meta, keep)

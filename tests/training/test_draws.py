@@ -83,6 +83,9 @@ def test_other_plans_and_weights_that_make_no_sense_are_refused() -> None:
         sampler_of(20, 8).load_state(epochs.state())
     with pytest.raises(SevenfoldError, match="another plan"):
         epochs.load_state(sampler_of(20, 8).state())
+    for drawn in ("3", 3.0, None, -1, 10**30, True):
+        with pytest.raises(SevenfoldError, match=r"drawn is|draws were used"):
+            sampler_of(20, 8).load_state({**plan_of(20).state(3), "drawn": drawn})
     for bad in (WEIGHTS[:5], -WEIGHTS, WEIGHTS * np.nan, WEIGHTS * 0):
         with pytest.raises(SevenfoldError):
             Draws(plan_of(20), LAYOUT, bad)

@@ -165,6 +165,37 @@ def test_another_plans_state_is_refused_and_the_difference_named() -> None:
         sampler.load_state({"epoch": 1})
 
 
+@pytest.mark.parametrize("name", ["epoch", "consumed"])
+@pytest.mark.parametrize("value", [1.5, 2.0, "2", "x", None, True, -1, 2**63, 10**30, float("nan"), float("inf"), [1]])
+def test_an_edited_state_is_refused_and_the_number_named(name: str, value: object) -> None:
+    sampler = PlannedBatchSampler(plan_of(10), layout_of([10]), 4)
+    state = sampler.state()
+    for load in (sampler.load_state, sampler.load_state_dict, iter(sampler).load_state_dict):
+        with pytest.raises(SevenfoldError, match=f"{name} |{value} consumed"):
+            load({**state, name: value})
+        with pytest.raises(SevenfoldError, match=f"has no {name}"):
+            load({k: v for k, v in state.items() if k != name})
+    assert sampler.state() == state, "what is refused changes nothing"
+    for broken in ({**state, "plan": "x", "fields": [1, 2]}, {"plan": None, "fields": None}, None, [1], 3):
+        with pytest.raises(SevenfoldError, match=r"another plan|names no plan"):
+            sampler.load_state(broken)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fields", [{"seed": 1.5}, {"seed": "a"}, {"window": 2.5}, {"window": True}, {"samples": 10.0}])
+def test_a_plan_takes_whole_numbers(fields: dict[str, object]) -> None:
+    with pytest.raises(SevenfoldError, match=f"{next(iter(fields))} is "):
+        EpochPlan(**{**plan_of(10).to_dict(), **fields})  # type: ignore[arg-type]
+    for numbers in ({"batch_size": 1.5}, {"batch_size": "4"}, {"world": None}, {"rank": 0.0}, {"rank": 1}):
+        with pytest.raises(SevenfoldError, match="batch size"):
+            PlannedBatchSampler(plan_of(10), layout_of([10]), **{"batch_size": 4, **numbers})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("window", [3, 10**12, 10**30])
+def test_a_window_beyond_all_shards_is_a_full_shuffle(window: int) -> None:
+    laid = layout_of([4, 5, 6])
+    assert whole(plan_of(15, window=window), laid) == whole(plan_of(15, window=3), laid)
+
+
 FIELDS = {
     "content_ids": ("d" * 64,), "selection": "x", "seed": 1, "window": 2, "tail": "drop", "format": 3,
     "samples": 9, "mix": (("a", "1", 4), ("b", "2", 6)),

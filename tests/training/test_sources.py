@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,70 @@ def test_another_dataset_comes_in_its_ratio_without_what_the_base_tests_on(lake:
     assert batch["mask"].all()
     for row, label in zip(task.selection.rows[90:].tolist(), batch["label"][90:].tolist(), strict=True):
         assert task.classes[label] == more_label[task.samples["id"][row].as_py()]
+
+
+def twins(lake: Lake, tmp_path: Path) -> dict[str, list[str]]:
+    """A dataset `twins`: the pixels of six images each of toy's test and train in other files; ids by that split."""
+    rows, ids = ["path,label,split"], {}
+    (tmp_path / "twins").mkdir()
+    toy = lake.samples("toy")
+    for split in ("test", "train"):
+        part = toy.filter(pc.and_(pc.equal(toy["split"], split), pc.equal(toy["label"], "class1"))).slice(0, 6)
+        ids[split] = part["pixel_digest"].to_pylist()
+        for i, data in enumerate(lake.read_images(part)):
+            Image.open(io.BytesIO(data)).save(tmp_path / "twins" / f"{split}{i}.tiff")
+            rows.append(f"{split}{i}.tiff,class1,train")
+    (tmp_path / "twins" / "index.csv").write_text("\n".join(rows) + "\n")
+    lake.ingest(tmp_path / "twins" / "index.csv", "twins", "b1")
+    lake.set_status("twins", "b1", "admitted")
+    lake.commit("twins", message="twins")
+    stored = lake.samples("twins")
+    assert not set(stored["id"].to_pylist()) & set(toy["id"].to_pylist())
+    of = dict(zip(stored["pixel_digest"].to_pylist(), stored["id"].to_pylist(), strict=True))
+    return {split: [of[p] for p in digests] for split, digests in ids.items()}
+
+
+def test_the_pixels_of_a_test_sample_stay_out_under_another_id_too(lake: Lake, tmp_path: Path) -> None:
+    own_files(lake)
+    ids = twins(lake, tmp_path)
+    settings = resolve(lake, config(mix=[{"dataset": "twins", "ratio": 0.5}]))
+    task = Task.of(lake, settings)
+    assert [s["left_out"] for s in task.sources()] == [0, 6]
+    assert sorted(task.samples["id"].take(task.selection.rows[90:]).to_pylist()) == sorted(ids["train"])
+    for fold in range(2):
+        held = Task.of(lake, settings.changed(hold_out={"fold": fold, "of": 2}))
+        seen = held.samples.take(held.selection.rows)["pixel_digest"].to_pylist()
+        out = held.samples.take(held.selection.held_out)["pixel_digest"].to_pylist()
+        assert out and not set(seen) & set(out), "nor do those of the fold that is held out"
+        assert held.samples.equals(task.samples), "the folds of a score share the pixels of one table"
+    pixels = dict(zip(task.samples["id"].to_pylist(), task.samples["pixel_digest"].to_pylist(), strict=True))
+    test = lake.samples("twins").filter(pc.is_in(lake.samples("twins")["id"], pa.array(ids["test"])))
+    gone = [test["id"][0].as_py(), by_pixels(lake.samples("toy"), test["pixel_digest"][1].as_py()), ids["train"][0]]
+    for key in gone:
+        take_down(lake, key)
+    after = Task.of(lake, settings)
+    assert after.plan(0) == task.plan(0), "a takedown, of either, brings nothing in"
+    now = zip(after.samples["id"].to_pylist(), after.samples["pixel_digest"].to_pylist(), strict=True)
+    assert all(pixels[i] == digest for i, digest in now if i in pixels)
+
+
+def by_pixels(samples: pa.Table, digest: str) -> str:
+    return str(samples.filter(pc.equal(samples["pixel_digest"], digest))["id"][0].as_py())
+
+
+def own_files(lake: Lake) -> None:
+    """Files of its own, not links to those of others."""
+    for path in [p for p in lake.root.rglob("*") if p.is_file()]:
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+
+
+def take_down(lake: Lake, key: str) -> None:
+    request = takedown.Request(key=key)
+    found = takedown.find(lake.store, request)
+    assert not isinstance(found, takedown.Takedown)
+    takedown.carry_out(lake.store, request, found, "asked for")
 
 
 def test_two_uses_of_a_sample_in_one_epoch_are_told_apart(lake: Lake, tmp_path: Path) -> None:
@@ -203,19 +268,13 @@ def test_edits_of_a_version_apply_before_its_order_is_planned(lake: Lake) -> Non
 
 
 def test_a_takedown_of_what_is_mixed_in_leaves_every_other_place(lake: Lake, tmp_path: Path) -> None:
-    for path in [p for p in lake.root.rglob("*") if p.is_file()]:  # files of its own, not links to those of others
-        data = path.read_bytes()
-        path.unlink()
-        path.write_bytes(data)
+    own_files(lake)
     listed = without_zebras(lake, tmp_path)
     settings = resolve(lake, config(mix=[{"dataset": "more", "ids": listed, "ratio": 0.5}]))
     before = Task.of(lake, settings)
     expected = [epoch_ids(before, epoch) for epoch in range(2)]
     gone = before.samples["id"][-1].as_py()
-    request = takedown.Request(key=gone)
-    found = takedown.find(lake.store, request)
-    assert not isinstance(found, takedown.Takedown)
-    takedown.carry_out(lake.store, request, found, "asked for")
+    take_down(lake, gone)
     after = Task.of(lake, settings)
     assert after.plan(0) == before.plan(0)
     assert [epoch_ids(after, epoch) for epoch in range(2)] == expected
