@@ -110,6 +110,8 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
                 state.count(done, fetched - mark + done["augment"], now - mark, batch)
                 ended = state.step == total or _ends(sampler, before, len(task.selection.rows), drawing)
                 if ended:
+                    if shards is not None:
+                        shards.rest()
                     val = _evaluate(task, "val", learner, place)
                     _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
                     state.add_point(val, {"draws": sampler.consumed} if drawing else {"epoch": len(state.history) + 1})
@@ -249,5 +251,5 @@ def _save(task: Task, learner: Learner, sampler: PlannedBatchSampler, state: _St
 
 def _evaluate(task: Task, split: str, learner: Learner, place: Place) -> dict[str, Any]:
     rows = task.rows_of_split(split)
-    logs, good = log_probabilities(learner.model, task.dataset, rows, place, learner.autocast())
+    logs, good = log_probabilities(learner.model, task.dataset, rows, place, learner.autocast(), ahead=task.in_order)
     return measure(np.where(good, task.dataset.labels[rows], -1), logs)
