@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
+import os
 import threading
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from PIL import Image
 
-from sevenfold.storage import Lake, SevenfoldError
+from sevenfold.storage import Lake, SevenfoldError, takedown
 from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.keys import shard_key
-from sevenfold.storage.room import VARIABLE, is_held
+from sevenfold.storage.room import VARIABLE
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.store import LocalStore, Store, open_store
 from sevenfold.training.config import TrainConfig, parse
@@ -79,6 +85,29 @@ def limit_of(url: str, config: TrainConfig, shards: int) -> int:
 
 
 @pytest.fixture
+def proxy(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The proxy of the storage tests in front of the bucket's server; `shards` counts who asked for which shard."""
+    path = Path(__file__).parents[1] / "storage" / "proxy.py"
+    spec = importlib.util.spec_from_file_location("storage_proxy", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    between = module.Proxy(os.environ["AWS_ENDPOINT_URL"])
+    between.shards = Counter()
+    between.then = lambda method, path, number: module.PASS
+
+    def rule(method: str, path: str, number: int) -> str:
+        if method == "GET" and path.endswith(".tar"):
+            between.shards[path.rpartition("/")[2].removesuffix(".tar")] += 1
+        return str(between.then(method, path, number))
+
+    between.rule, between.module = rule, module
+    monkeypatch.setenv("AWS_ENDPOINT_URL", between.url)
+    yield between
+    between.close()
+
+
+@pytest.fixture
 def lakes(small_shards: LocalStore, bucket: str, tmp_path: Path) -> tuple[Path, str]:
     """The same lake on a disk and in a bucket."""
     for place in (tmp_path / "local", bucket):
@@ -106,13 +135,6 @@ def run(place: Path | str, config: TrainConfig, progress: Progress = silent) -> 
     return result, lake.store.read(f"runs/{result['run_id']}/model.safetensors")
 
 
-def evictions(url: str, result: dict[str, Any]) -> int:
-    """How many shards of the lake are not in the cache."""
-    store = open_store(url)
-    assert isinstance(store, BucketStore)
-    return len(store.entries("shards")) - sum(c.shard for c in store.copies.room.copies())
-
-
 def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
     drop = ("seconds",)
     histories = [[{k: v for k, v in p.items() if k not in drop} for p in r["history"]] for r in (found, expected)]
@@ -120,19 +142,132 @@ def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
     assert found["failed"] == expected["failed"] == [] and found["taken_down"] == expected["taken_down"]
 
 
+def all_ended(threads: int) -> None:
+    until = time.monotonic() + 5
+    while threading.active_count() > threads:
+        assert time.monotonic() < until, threading.enumerate()
+        time.sleep(0.01)
 
-@pytest.mark.parametrize(("window", "threads", "more"), [(1, 0, 1), (1, 1, 2), (2, 1, 1), (2, 2, 2)])
+
+def files_open() -> Counter[str]:
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+    return found
+
+
+@pytest.mark.parametrize(("window", "threads", "more"), [(1, 0, 1), (1, 1, 2), (2, 2, 1)])
 def test_the_weights_are_those_of_a_local_lake(
-    lakes: tuple[Path, str], window: int, threads: int, more: int, monkeypatch: pytest.MonkeyPatch
+    proxy: Any, lakes: tuple[Path, str], window: int, threads: int, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache with room for the window and one or two shards more: everything is evicted and fetched many times."""
+    """A cache with room for the window and one or two shards more: everything is evicted, and fetched once a pass."""
     local, url = lakes
     config = settings(window=window, loader_threads=threads)
     expected, weights = run(local, config)
-    limit = limit_of(url, config, window + more)
-    monkeypatch.setenv(VARIABLE, str(limit))
+    monkeypatch.setenv(VARIABLE, str(limit_of(url, config, window + more)))
+    assert not proxy.shards
+    running = threading.active_count()
     found, same_weights = run(url, config)
     assert same_weights == weights
     same(found, expected)
-    assert 0 <= found["shard_wait_seconds"] <= found["total_seconds"] and "shard_wait_seconds" not in expected
-    print(limit, found["shard_wait_seconds"], found["total_seconds"], found["predict_seconds"])
+    assert 0 < found["shard_wait_seconds"] < found["total_seconds"] and "shard_wait_seconds" not in expected
+    passes = 2 * config.epochs + 1  # training and evaluation, and the predictions
+    assert len(proxy.shards) < proxy.shards.total(), "what was evicted was fetched again"
+    assert max(proxy.shards.values()) <= passes + 1, proxy.shards
+    all_ended(running)
+    assert not [name for name in files_open() if "/cache/" in name], "no shard is left open, and none locked"
+
+
+def test_a_limit_below_a_window_ends_the_run_before_it_begins(
+    proxy: Any, lakes: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url = lakes
+    config = settings(window=3)
+    limit = limit_of(url, config, 3)
+    largest = limit - limit_of(url, config, 2)
+    monkeypatch.setenv(VARIABLE, str(3 * largest))
+    with pytest.raises(SevenfoldError, match="a window of 3 shards and one of the next(.|\\n)*lower `window`"):
+        run(url, config)
+    assert not proxy.shards and not [e for e in open_store(url).entries("runs") if "/steps/" in e.key]
+
+
+def test_pixels_that_are_kept_are_decoded_in_row_order(
+    proxy: Any, lakes: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, url = lakes
+    config = settings(cache_decoded=1 << 30)
+    expected, weights = run(local, config)
+    monkeypatch.setenv(VARIABLE, str(limit_of(url, config, 3)))
+    found, same_weights = run(url, config)
+    assert same_weights == weights
+    same(found, expected)
+    task = Task.of(Lake.open(url), resolve(Lake.open(url), config))
+    assert set(proxy.shards.values()) == {1}, "each shard is fetched once, however many epochs there are"
+    order = [task.dataset.shards.index(digest) for digest in proxy.shards]
+    assert sorted(order) == list(range(len(order))) and max(abs(a - i) for i, a in enumerate(order)) <= 4
+
+
+@pytest.mark.parametrize("kind", ["variant", "mix", "taken down"])
+def test_the_weights_are_the_same_with(
+    kind: str, proxy: Any, lakes: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, url = lakes
+    mix = [{"dataset": "more", "ratio": 0.5}]
+    config = settings(**{"variant": {"variant": "8-raw"}, "mix": {"mix": mix}, "taken down": {}}[kind])
+    gone = ""
+    if kind == "taken down":
+        samples = Lake.open(url).samples("toy")
+        gone = samples["shard"][0].as_py()
+        ids = samples.filter(pc.equal(samples["shard"], gone))["id"].to_pylist()
+        for place in lakes:
+            take_down(Lake.open(place), ids)
+    expected, weights = run(local, config)
+    monkeypatch.setenv(VARIABLE, str(limit_of(url, config, 5 if kind == "mix" else 3)))
+    proxy.shards.clear()
+    found, same_weights = run(url, config)
+    assert same_weights == weights
+    same(found, expected)
+    assert gone not in proxy.shards and (found["taken_down"] > 0) == bool(gone)
+    read = {digest for digest, _ in Task.of(Lake.open(url), resolve(Lake.open(url), config))._shards}
+    assert set(proxy.shards) <= read
+
+
+def take_down(lake: Lake, ids: list[str]) -> None:
+    request = takedown.Request(where=f"id in ({', '.join(repr(i) for i in ids)})")
+    found = takedown.find(lake.store, request)
+    assert not isinstance(found, takedown.Takedown)
+    takedown.carry_out(lake.store, request, found, "asked for")
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_shard_that_is_gone_is_one_clear_error(lakes: tuple[Path, str], threads: int) -> None:
+    _, url = lakes
+    store, config = open_store(url), settings(loader_threads=threads)
+    steps: list[int] = []
+
+    def progress(done: int, total: int, what: str) -> None:
+        if what.startswith("training") and not steps:
+            steps.append(done)
+            for digest in digests:
+                store.delete(shard_key(digest))  # and this machine's copies
+
+    lake = opened(url)
+    task = Task.of(lake, resolve(lake, config))
+    digests = list(task.dataset.shards)
+    with pytest.raises(SevenfoldError, match=r"there is no such object(.|\n)*sevenfold verify") as caught:
+        train_run(task, 0, Place(), progress)
+    assert steps and any(digest in caught.value.where for digest in digests)
+
+
+@pytest.mark.slow
+def test_worker_processes_read_what_the_trainer_fetched(
+    proxy: Any, lakes: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, url = lakes
+    config = settings(workers=2)
+    expected, weights = run(local, config)
+    monkeypatch.setenv(VARIABLE, str(limit_of(url, config, 4)))
+    found, same_weights = run(url, config)
+    assert same_weights == weights
+    same(found, expected)
