@@ -21,8 +21,8 @@ from PIL import Image
 from sevenfold.storage import Lake, SevenfoldError, takedown
 from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.keys import shard_key
-from sevenfold.storage.room import VARIABLE
 from sevenfold.storage.progress import Progress, silent
+from sevenfold.storage.room import VARIABLE
 from sevenfold.storage.store import LocalStore, Store, open_store
 from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.place import Place
@@ -151,9 +151,9 @@ def all_ended(threads: int) -> None:
 
 def files_open() -> Counter[str]:
     found: Counter[str] = Counter()
-    for name in os.listdir("/proc/self/fd"):
+    for link in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
-            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+            found[str(link.readlink())] += 1
     return found
 
 
@@ -187,7 +187,7 @@ def test_a_limit_below_a_window_ends_the_run_before_it_begins(
     limit = limit_of(url, config, 3)
     largest = limit - limit_of(url, config, 2)
     monkeypatch.setenv(VARIABLE, str(3 * largest))
-    with pytest.raises(SevenfoldError, match="a window of 3 shards and one of the next(.|\\n)*lower `window`"):
+    with pytest.raises(SevenfoldError, match=r"a window of 3 shards and one of the next(.|\n)*lower `window`"):
         run(url, config)
     assert not proxy.shards and not [e for e in open_store(url).entries("runs") if "/steps/" in e.key]
 
