@@ -232,10 +232,21 @@ def _resume(task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler
         )
     if found is None:
         return _State(), notes
-    sampler.load_state(found.meta["sampler"])
-    learner.load_tensors(found.tensors)
-    learner.precision = found.meta["precision"]
-    return _State(**found.meta["state"]), notes
+    try:
+        state = _State(**found.meta["state"])
+        sampler.load_state(found.meta["sampler"])
+        learner.load_tensors(found.tensors)
+        learner.precision = found.meta["precision"]
+        wrong = "" if state.step == step else f"it counts {state.step} steps"
+    except (KeyError, TypeError, ValueError, RuntimeError, SevenfoldError) as error:
+        wrong = error.found if isinstance(error, SevenfoldError) else f"{type(error).__name__}: {error}"
+    if wrong:
+        raise SevenfoldError(
+            f"the checkpoint of step {step} is whole, but not one of this run: {wrong}",
+            where=f"{task.lake.store.url}/{run_key(run, 'checkpoints')}",
+            do="remove that folder, or start the run under another `attempt`",
+        )
+    return state, notes
 
 
 def _save(task: Task, learner: Learner, sampler: PlannedBatchSampler, state: _State, log: StepLog) -> None:
