@@ -17,6 +17,7 @@ from sevenfold.storage.cache import Held
 from sevenfold.storage.keys import shard_key
 from sevenfold.storage.room import VARIABLE, CacheFull, said, setting
 from sevenfold.storage.store import Store
+from sevenfold.training.reader import cannot_open
 
 Windows = Callable[[int, int], Iterator[tuple[int, list[int]]]]
 """(epoch, samples consumed) -> the windows to come in that epoch: (first slot, numbers of its shards in plan order)."""
@@ -200,7 +201,7 @@ class Prefetcher:
             self._failed.clear()
             self._change.notify_all()
             if isinstance(error, OSError):
-                raise _not_fetched(error, self._shards[number][0]) from error
+                raise cannot_open(error, str(error.filename or self._shards[number][0])) from error
             raise error
 
     def _pick(self) -> int | None:
@@ -243,14 +244,3 @@ class Prefetcher:
             self._done.add(number)
         else:
             self._failed[number] = error
-
-
-def _not_fetched(error: OSError, digest: str) -> SevenfoldError:
-    gone = isinstance(error, FileNotFoundError)
-    return SevenfoldError(
-        f"the shard cannot be fetched: {error.strerror or error}",
-        where=str(error.filename or f"shard {digest}"),
-        do="run `sevenfold verify`; it says which versions miss what, and what can be repaired"
-        if gone
-        else "start again when the store answers: a run goes on from its last checkpoint",
-    )

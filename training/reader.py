@@ -153,7 +153,7 @@ class _File:
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _cannot_open(error, str(path)) from error
+            raise cannot_open(error, str(path)) from error
         self.readers = 0
 
 
@@ -161,15 +161,20 @@ def _found(find: Callable[[int], Path], shard: int) -> Path:
     try:
         return find(shard)
     except OSError as error:  # a store's: the shard is not in it, or it does not answer
-        raise _cannot_open(error, str(error.filename or f"shard {shard}")) from error
+        raise cannot_open(error, str(error.filename or f"shard {shard}")) from error
 
 
-def _cannot_open(error: OSError, where: str) -> SevenfoldError:
+def cannot_open(error: OSError, where: str) -> SevenfoldError:
+    """What to tell the user: the file is gone, or nothing says so and it may be there the next time."""
+    gone = isinstance(error, FileNotFoundError) or "://" not in where
     return SevenfoldError(
         f"the shard cannot be opened: {error.strerror or error}",
         where=where,
         expected="the file that the version's index names",
-        do="run `sevenfold verify`; it says which versions miss what, and what can be repaired",
+        do="start again if somebody took samples down meanwhile; else run `sevenfold verify`, which says what can be "
+        "repaired"
+        if gone
+        else "start again when the store answers: a run goes on from its last checkpoint",
     )
 
 

@@ -179,7 +179,7 @@ def test_what_goes_wrong_in_the_background_is_raised_at_the_next_advance(tmp_pat
     with Prefetcher(store, shards, by_two(6)) as ahead:
         ahead.advance(0, 0)
         until(lambda: there(store, shards) == {0, 1, 3})
-        with pytest.raises(SevenfoldError, match=f"cannot be fetched: {error.strerror}"):
+        with pytest.raises(SevenfoldError, match=f"cannot be opened: {error.strerror}"):
             until(lambda: ahead.advance(0, 5))  # returns None until it raises
         store.broken.clear()
         ahead.advance(0, 20)
