@@ -280,7 +280,7 @@ def limit_from(text: str | None) -> int | None:
     """Bytes of a SEVENFOLD_CACHE_LIMIT such as `50GB`, `500MB` or `1.5TB`; None when it is not set."""
     if not text:
         return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])(i?))?b?", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?:([kmgt])(i?))?b?", text.strip().lower())
     scale = (1024 if match[3] else 1000) ** (1 + "kmgt".index(match[2]) if match[2] else 0) if match else 0
     if match is None or float(match[1]) * scale < 1:
         raise SevenfoldError(

@@ -101,7 +101,7 @@ class ShardReader:
             file = self._files.get(shard)
             if file is None:
                 self._close_evicted()
-                file = self._files[shard] = _File(_found(self.find, shard))
+                file = self._files[shard] = _opened(self.find, shard)
             self._files.move_to_end(shard)
             file.readers += 1
         try:
@@ -155,6 +155,16 @@ class _File:
         except OSError as error:
             raise cannot_open(error, str(path)) from error
         self.readers = 0
+
+
+def _opened(find: Callable[[int], Path], shard: int) -> _File:
+    """The shard's file. A copy may be evicted between being found and being opened: then it is found once more."""
+    try:
+        return _File(_found(find, shard))
+    except SevenfoldError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    return _File(_found(find, shard))
 
 
 def _found(find: Callable[[int], Path], shard: int) -> Path:

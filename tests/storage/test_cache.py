@@ -530,7 +530,7 @@ def test_sizes(text: str, count: int) -> None:
     assert limit_from(text) == count
 
 
-@pytest.mark.parametrize("text", ["many", "-1GB", "0", "0.1", "5 XB", "1e9", "GB", "5GB5"])
+@pytest.mark.parametrize("text", ["many", "-1GB", "0", "0.1", "5 XB", "1e9", "GB", "5GB5", "9" * 400 + "GB"])
 def test_a_limit_that_is_no_size_is_an_error(bucket: str, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(SevenfoldError, match=VARIABLE) as caught:
