@@ -116,7 +116,8 @@ class FileCache:
         path = self.folder / key
         coming = _coming(path)
         while True:
-            held = self.taken(path, wanted)
+            with naming_a_full_disk(self.folder):
+                held = self.taken(path, wanted)
             if held is not None:
                 return held
             with naming_a_full_disk(self.folder):
@@ -258,8 +259,11 @@ def _coming(path: Path) -> Path:
 
 def _touch(fd: int) -> None:
     """Note that a copy is used, in its time of access: DuckDB takes another time of change for another file."""
-    with suppress(PermissionError):  # a colleague's copy is read all the same
+    try:
         os.utime(fd, ns=(time.time_ns(), os.fstat(fd).st_mtime_ns))
+    except OSError as e:  # a colleague's copy is read all the same, and so is one that nobody can change
+        if e.errno not in (errno.EPERM, errno.EACCES, errno.EROFS):
+            raise
 
 
 def _pause(failed: int) -> float:

@@ -14,8 +14,11 @@ from typing import Any
 
 from sevenfold.storage.errors import SevenfoldError
 
-PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)
+PAUSES = (0.1, 0.3, 1.0, 3.0, *(10.0,) * 9)
 """Seconds between tries of a conditional put (times 0.5 to 1.5), for two timeouts at most."""
+
+AT_FIRST = 8
+"""How often a store that has never answered is asked again: its address may be wrong. Then only the time counts."""
 
 LARGE = 1 << 20
 """Bytes from which an upload is given ten times as long."""
@@ -34,7 +37,8 @@ class Objects:
     ----------
     timeout : seconds until a server that says nothing is given up; a large transfer may take ten times as long.
 
-    Reads, listings and plain puts are tried again by obstore for two timeouts, conditional puts by `put` itself.
+    Reads, listings and plain puts are tried again by obstore for two timeouts, conditional puts by `put` itself; a
+    store that has never answered is given up sooner.
     Methods raise FileNotFoundError for an absent object, PermissionError where access is denied, OSError for whatever
     else fails, and SevenfoldError when the bucket does not exist or there are no credentials.
     """
@@ -51,7 +55,7 @@ class Objects:
         if not bucket:
             raise SevenfoldError("this names no bucket", where=url, expected="s3://bucket/prefix")
         self.bucket, self.url = bucket, url
-        self._there = False
+        self._there = self._answered = False
         self._patience = 2 * timeout
         library: Any = obstore
         self._obstore, self._errors = library, exceptions
@@ -73,10 +77,16 @@ class Objects:
                     raise _no_credentials(url) from None
                 raise
 
-        again, never = {"max_retries": 8, "retry_timeout": 2 * short}, {"max_retries": 0}
-        self._many = store(again, timeout=long, read_timeout=short)
+        first, again = ({"max_retries": n, "retry_timeout": 2 * short} for n in (AT_FIRST, 1000))
+        never = {"max_retries": 0}
+        self._patient = store(again, timeout=long, read_timeout=short)
+        self._hasty = store(first, timeout=long, read_timeout=short)
         self._large = store(again, timeout=long)
         self._once = {True: store(never, timeout=long), False: store(never, timeout=short)}
+
+    @property
+    def _many(self) -> Any:
+        return self._patient if self._answered else self._hasty
 
     def get(self, name: str) -> tuple[bytes, str]:
         """(bytes, ETag). An answer that broke off is asked for once more: obstore does so in most cases, not in all."""
@@ -158,12 +168,14 @@ class Objects:
         """
         store = self._once[len(data) >= LARGE]
         unsure, until = False, time.monotonic() + self._patience
-        for pause in (*PAUSES, None):
+        for pause in (*(PAUSES if self._answered else PAUSES[:5]), None):
             error: Exception = OSError(errno.EAGAIN, "the object comes and goes", f"s3://{self.bucket}/{name}")
             try:
                 self._obstore.put(store, name, data, mode=mode, use_multipart=False)
+                self._answered = True
                 return True
             except self._refused:
+                self._answered = True
                 if unsure and self._content(name) == data:
                     return True
                 if mode != "create" or self._exists(name):  # absent: deleted at this instant, so the name is free
@@ -199,6 +211,7 @@ class Objects:
     def _asking(self, name: str) -> Iterator[None]:
         try:
             yield
+            self._answered = True
         except self._missing as e:
             if "NoSuchBucket" in str(e):
                 raise self._failed(name, e) from None

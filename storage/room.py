@@ -44,6 +44,7 @@ COMING = ".coming"
 
 _LAKE = re.compile(r"[0-9a-f]{16}")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BARRED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
 class CacheFull(SevenfoldError):
@@ -125,7 +126,7 @@ class Room:
                     with suppress(FileNotFoundError):
                         status = path.stat(follow_symlinks=False)
                         shard = str(path).startswith(shards) and not name.startswith(".")
-                        found.append(Copy(path, status.st_size, max(status.st_atime, status.st_mtime), shard))
+                        found.append(Copy(path, status.st_size, _used(status), shard))
         return sorted(found, key=lambda c: (c.used, c.path))
 
     def _evict(self, need: int) -> tuple[int, int, int, int]:
@@ -171,8 +172,9 @@ class Room:
     @contextmanager
     def _account(self) -> Iterator[_Account]:
         """The account, locked. What a process that died reserved stays in it until it is made up anew."""
-        files.make_folder(self.folder)
-        fd = os.open(self.folder / ".account", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        with naming_a_full_disk(self.folder):
+            files.make_folder(self.folder)
+            fd = os.open(self.folder / ".account", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield _Account(fd)
@@ -194,6 +196,12 @@ class _Account:
     @used.setter
     def used(self, value: int) -> None:
         os.pwrite(self._fd, b"%020d\n" % value, 0)
+
+
+def _used(status: os.stat_result) -> float:
+    """When a file was used last; a time that is yet to come says nothing: a clock was wrong, and such a copy is old."""
+    soon = time.time() + 1.0
+    return max((t for t in (status.st_atime, status.st_mtime) if t <= soon), default=0.0)
 
 
 def _turn(copy: Copy) -> int:
@@ -233,6 +241,10 @@ def _alone(path: Path, act: Callable[[], None]) -> bool | None:
         return None
     except PermissionError:  # a colleague's
         return False
+    except OSError as e:
+        if e.errno not in (errno.ELOOP, errno.ENXIO, errno.EROFS):
+            raise
+        return False  # a link or a socket, which is none of ours
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not is_there(path, fd):
@@ -247,10 +259,17 @@ def _alone(path: Path, act: Callable[[], None]) -> bool | None:
 
 @contextmanager
 def naming_a_full_disk(folder: Path, need: int | None = None) -> Iterator[None]:
-    """Turns the kernel's answer of a full disk, a quota or a limit of file size into an error for users."""
+    """Turns the kernel's answer of a full disk, a quota, a limit of file size or a barred folder into an error."""
     try:
         yield
     except OSError as e:
+        if e.errno in _BARRED and e.filename is not None and "://" not in str(e.filename):  # else the store refuses
+            raise SevenfoldError(
+                f"the cache cannot be used: {os.strerror(e.errno or 0)}",
+                where=e.filename if isinstance(e.filename, str) else str(folder),
+                expected="a folder of one's own, and in it nothing but what Sevenfold has put there",
+                do="remove what is in the way, or let SEVENFOLD_CACHE name another folder on a local disk",
+            ) from None
         if e.errno not in _FULL:
             raise
         what = "another file" if need is None else f"a file of {said(need)}"

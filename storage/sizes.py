@@ -9,7 +9,7 @@ from sevenfold.storage.errors import SevenfoldError
 
 def bytes_of(text: str, where: str = "", *, least: int = 0) -> int:
     """Bytes of `50GB`, `500 MB`, `1.5TB`, `1GiB` or `1000`; SevenfoldError for anything else or below `least`."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])(i?))?b?", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?:([kmgt])(i?))?b?", text.strip().lower())
     if match:
         count = int(float(match[1]) * (1024 if match[3] else 1000) ** (1 + "kmgt".index(match[2]) if match[2] else 0))
         if count >= least:

@@ -91,19 +91,25 @@ class _Torn(Exception):
 
 
 def _load(store: Store, at: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
         about = json.loads(store.read(f"{at}/{META}"))
         named, meta = about["tensors"], about["meta"]
         expected = named["bytes"], named["sha256"]
+        if not isinstance(meta, dict):
+            raise TypeError
     except (ValueError, KeyError, TypeError):
         raise _Torn(f"{META} is damaged") from None
     data = b""
     for _ in range(2):  # a bad copy on this machine is no bad checkpoint: it is fetched once more
         data = store.local(f"{at}/{TENSORS}").read_bytes()
         if (len(data), hashlib.sha256(data).hexdigest()) == expected:
-            return load(data), meta
+            try:
+                return load(data), meta
+            except SafetensorError as e:
+                raise _Torn(f"{TENSORS} has the bytes it names, but they are no tensors: {e}") from None
         store.forget(f"{at}/{TENSORS}")
     size = f"{len(data)} bytes instead of {expected[0]}" if len(data) != expected[0] else "other bytes than it names"
     raise _Torn(f"{TENSORS} has {size}")

@@ -46,7 +46,9 @@ def publish(
     trained, in_sample = trained_ids(task)
     rows = task.rows_to_predict(in_sample)
     begun = perf_counter()
-    logs, good = log_probabilities(learner.model, task.dataset, rows, place, learner.autocast(), progress)
+    logs, good = log_probabilities(
+        learner.model, task.dataset, rows, place, learner.autocast(), progress, task.in_order
+    )  # fmt: skip
     broken = pa.array(sorted({*failed, *rows[~good].tolist()} - set(task.taken_down.tolist())), pa.int64())
     rows, logs = rows[good], logs[good]
     labels = task.dataset.labels[rows]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,13 @@ from sevenfold.training.plan import rank_slice
 
 _BATCH = 500
 
+Ahead = Callable[[np.ndarray], AbstractContextManager[Callable[[int], None]]]
+"""See Task.in_order."""
+
+
+def _nothing(rows: np.ndarray) -> AbstractContextManager[Callable[[int], None]]:
+    return nullcontext(lambda done: None)
+
 
 def log_probabilities(
     model: nn.Module,
@@ -27,8 +34,9 @@ def log_probabilities(
     place: Place,
     autocast: AbstractContextManager[Any],
     progress: Progress = silent,
+    ahead: Ahead = _nothing,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the model thinks of the rows; the ranks share the work.
+    """What the model thinks of the rows; the ranks share the work, and `ahead` fetches this rank's shards.
 
     Returns
     -------
@@ -40,12 +48,13 @@ def log_probabilities(
     parts, masks = [], []
     was_training, layout = model.training, memory_layout(model)
     model.eval()
-    with torch.inference_mode(), autocast:
+    with torch.inference_mode(), autocast, ahead(mine) as tell:
         blocks = [mine[start : start + _BATCH].tolist() for start in range(0, len(mine), _BATCH)]
         for done, batch in enumerate(make_loader(dataset, blocks), 1):
             logits = model(to_input(batch["images"], place.device, layout))
             parts.append(torch.log_softmax(logits.float(), 1))
             masks.append(batch["mask"].clone())  # a view would keep the batch's pixels
+            tell(done * _BATCH)
             progress(min(done * _BATCH, len(mine)) * place.world, len(mine) * place.world, "predicting")
         logs = place.gather(torch.cat(parts))[: len(rows)]
         good = place.gather(torch.cat(masks).to(place.device, torch.uint8))[: len(rows)].bool()

@@ -18,6 +18,7 @@ from sevenfold.storage.keys import shard_key
 from sevenfold.storage.room import VARIABLE, CacheFull
 from sevenfold.storage.sizes import said, setting
 from sevenfold.storage.store import Store
+from sevenfold.training.reader import cannot_open
 
 Windows = Callable[[int, int], Iterator[tuple[int, list[int]]]]
 """(epoch, samples consumed) -> the windows to come in that epoch: (first slot, numbers of its shards in plan order)."""
@@ -37,7 +38,8 @@ class Prefetcher:
     ahead : windows fetched in advance, where the limit has room for them beside the one that is read.
     threads : fetches at once.
 
-    Raises SevenfoldError at once when a window is larger than the cache's limit.
+    Raises SevenfoldError at once when the cache's limit does not hold a window and one shard of the next: a loader
+    reads ahead of the cursor, and what it needs then must have room while the window is held.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Prefetcher:
     def advance(self, epoch: int, consumed: int) -> None:
         """Tell where the trainer is: holds the window there, releases those behind, fetches those after it.
 
-        Raises what went wrong in the background since the last call: the store's OSError, or SevenfoldError.
+        Raises SevenfoldError for what went wrong in the background since the last call.
         """
         if self._limit is None:
             return
@@ -82,6 +84,14 @@ class Prefetcher:
             self._raise()
             if not self._at <= (epoch, consumed) < self._until:
                 self._move(epoch, consumed, self._limit)
+
+    def rest(self) -> None:
+        """Hold and fetch nothing until the next `advance`: something else needs the room meanwhile."""
+        with self._change:
+            self._count_waiting()
+            self._at = self._until = (-1, 0)
+            self._now, self._next = [], []
+            self._release(self._held)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the window under the cursor is there; False when that takes longer. Raises as `advance` does."""
@@ -147,21 +157,28 @@ class Prefetcher:
                     yield of, first, list(numbers)
 
     def _check(self, limit: int) -> None:
-        """Raise when a window is larger than the limit; the windows are looked at only where one might be."""
+        """Raise when a window and one shard more is larger than the limit; looked at only where one might be."""
         sizes = sorted((size for _, size in self._shards), reverse=True)
         longest = max((len(numbers) for _, numbers in self._windows(0, 0)), default=0)
-        if sum(sizes[:longest]) <= limit:
+        if sum(sizes[: longest + 1]) <= limit:
             return
-        windows = (numbers for epoch in range(self._epochs or 1) for _, numbers in self._windows(epoch, 0))
-        largest = max(windows, key=self._bytes)
-        need = self._bytes(largest)
-        if need > limit:
-            raise SevenfoldError(
-                f"a window of {len(largest)} shards has {said(need)}, and the cache's limit is {said(limit)}",
-                where=str(self._store.folder),
-                expected="a limit that holds the window which is read, better two",
-                do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)}), or lower `window`",
-            )
+        for epoch in range(self._epochs or 1):
+            windows = [set(numbers) for _, numbers in self._windows(epoch, 0)]
+            every = sorted(set().union(*windows), key=lambda n: -self._shards[n][1])
+            for window in windows:
+                more = next((n for n in every if n not in window), None)
+                need = self._bytes([*window, *([] if more is None else [more])])
+                if need > limit:
+                    raise self._too_small(len(window), more is not None, need, limit)
+
+    def _too_small(self, window: int, more: bool, need: int, limit: int) -> SevenfoldError:
+        return SevenfoldError(
+            f"a window of {window} shards{' and one of the next' if more else ''} has {said(need)}, and the cache's "
+            f"limit is {said(limit)}",
+            where=str(self._store.folder),
+            expected="a limit that holds the window which is read and what the loader reads ahead, better two windows",
+            do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)}), or lower `window`",
+        )
 
     def _bytes(self, numbers: Iterable[int]) -> int:
         return sum(self._shards[n][1] for n in set(numbers))
@@ -181,9 +198,11 @@ class Prefetcher:
     def _raise(self) -> None:
         """Raise what went wrong, once: what comes after is tried anew."""
         if self._failed:
-            error = next(iter(self._failed.values()))
+            number, error = next(iter(self._failed.items()))
             self._failed.clear()
             self._change.notify_all()
+            if isinstance(error, OSError):
+                raise cannot_open(error, str(error.filename or self._shards[number][0])) from error
             raise error
 
     def _pick(self) -> int | None:

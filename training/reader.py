@@ -101,7 +101,7 @@ class ShardReader:
             file = self._files.get(shard)
             if file is None:
                 self._close_evicted()
-                file = self._files[shard] = _File(_found(self.find, shard))
+                file = self._files[shard] = _opened(self.find, shard)
             self._files.move_to_end(shard)
             file.readers += 1
         try:
@@ -153,23 +153,38 @@ class _File:
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _cannot_open(error, str(path)) from error
+            raise cannot_open(error, str(path)) from error
         self.readers = 0
+
+
+def _opened(find: Callable[[int], Path], shard: int) -> _File:
+    """The shard's file. A copy may be evicted between being found and being opened: then it is found once more."""
+    try:
+        return _File(_found(find, shard))
+    except SevenfoldError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    return _File(_found(find, shard))
 
 
 def _found(find: Callable[[int], Path], shard: int) -> Path:
     try:
         return find(shard)
     except OSError as error:  # a store's: the shard is not in it, or it does not answer
-        raise _cannot_open(error, str(error.filename or f"shard {shard}")) from error
+        raise cannot_open(error, str(error.filename or f"shard {shard}")) from error
 
 
-def _cannot_open(error: OSError, where: str) -> SevenfoldError:
+def cannot_open(error: OSError, where: str) -> SevenfoldError:
+    """What to tell the user: the file is gone, or nothing says so and it may be there the next time."""
+    gone = isinstance(error, FileNotFoundError) or "://" not in where
     return SevenfoldError(
         f"the shard cannot be opened: {error.strerror or error}",
         where=where,
         expected="the file that the version's index names",
-        do="run `sevenfold verify`; it says which versions miss what, and what can be repaired",
+        do="start again if somebody took samples down meanwhile; else run `sevenfold verify`, which says what can be "
+        "repaired"
+        if gone
+        else "start again when the store answers: a run goes on from its last checkpoint",
     )
 
 

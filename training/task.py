@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -136,23 +136,37 @@ class Task:
         """Decode everything once if the configuration's limit allows; order and pixels are the same either way."""
         if self.dataset.decoded is not None or self.dataset.decoded_bytes() > self.config.cache_decoded:
             return
-        if not self.lake.store.remote:
-            self.dataset.decode_all(torch.get_num_threads(), progress)
-            return
-        numbers, first = np.unique(self.dataset.groups, return_index=True)
-        turns = sorted(z for z in zip(first.tolist(), numbers.tolist(), strict=True) if z[1] in self._read)
-
-        def windows(epoch: int, consumed: int) -> Iterator[tuple[int, list[int]]]:
-            return iter([(at, [n]) for at, n in turns[max(bisect(turns, (consumed, len(numbers))) - 1, 0) :]])
-
-        with Prefetcher(self.lake.store, self._shards, windows, epochs=1, ahead=2 * torch.get_num_threads()) as shards:
+        with self.in_order(np.arange(len(self.dataset))) as tell:
 
             def told(done: int, total: int, what: str) -> None:
-                shards.advance(0, done)
+                tell(done)
                 progress(done, total, what)
 
-            shards.advance(0, 0)
             self.dataset.decode_all(torch.get_num_threads(), told)
+
+    @contextmanager
+    def in_order(self, rows: np.ndarray) -> Iterator[Callable[[int], None]]:
+        """Fetch a bucket's shards ahead of who reads these rows one after another, and tells how many are behind.
+
+        A cache without room for two shards is left to the reader, which fetches what it opens.
+        """
+        store = self.lake.store
+        here = rows[rows >= 0] if store.remote and self.dataset.decoded is None else rows[:0]
+        groups = np.where(self.dataset.masked[here], -1, self.dataset.groups[here])
+        begins = np.flatnonzero(np.diff(groups, prepend=-2) != 0)
+        turns = [(at, n) for at, n in zip(begins.tolist(), groups[begins].tolist(), strict=True) if n in self._read]
+        largest = max((self._shards[n][1] for _, n in turns), default=0)
+        if not turns or 2 * largest > (store.room() or 0):
+            yield lambda done: None
+            return
+
+        def windows(epoch: int, consumed: int) -> Iterator[tuple[int, list[int]]]:
+            first = bisect(turns, consumed, key=lambda turn: turn[0]) - 1
+            return ((turns[i][0], [turns[i][1]]) for i in range(max(first, 0), len(turns)))
+
+        with Prefetcher(store, self._shards, windows, epochs=1, ahead=2 * torch.get_num_threads()) as shards:
+            shards.advance(0, 0)
+            yield lambda done: shards.advance(0, done)
 
     @cached_property
     def layout(self) -> Layout:

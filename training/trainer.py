@@ -109,6 +109,8 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
                 state.count(done, fetched - mark + done["augment"], now - mark, batch)
                 ended = state.step == total or _ends(sampler, before, len(task.selection.rows), drawing)
                 if ended:
+                    if shards is not None:
+                        shards.rest()
                     val = _evaluate(task, "val", learner, place)
                     _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
                     state.add_point(val, {"draws": sampler.consumed} if drawing else {"epoch": len(state.history) + 1})
@@ -229,10 +231,20 @@ def _resume(task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler
         )
     if found is None:
         return _State(), notes
-    sampler.load_state(found.meta["sampler"])
-    learner.load_tensors(found.tensors)
-    learner.precision = found.meta["precision"]
-    state = _State(**found.meta["state"])
+    try:
+        state = _State(**found.meta["state"])
+        sampler.load_state(found.meta["sampler"])
+        learner.load_tensors(found.tensors)
+        learner.precision = found.meta["precision"]
+        wrong = "" if state.step == step else f"it counts {state.step} steps"
+    except (KeyError, TypeError, ValueError, RuntimeError, SevenfoldError) as error:
+        wrong = error.found if isinstance(error, SevenfoldError) else f"{type(error).__name__}: {error}"
+    if wrong:
+        raise SevenfoldError(
+            f"the checkpoint of step {step} is whole, but not one of this run: {wrong}",
+            where=f"{task.lake.store.url}/{run_key(run, 'checkpoints')}",
+            do="remove that folder, or start the run under another `attempt`",
+        )
     return (state if place.rank == 0 else replace(state, samples=0)), notes  # those of all ranks, once
 
 
@@ -250,5 +262,5 @@ def _save(task: Task, learner: Learner, sampler: PlannedBatchSampler, state: _St
 
 def _evaluate(task: Task, split: str, learner: Learner, place: Place) -> dict[str, Any]:
     rows = task.rows_of_split(split)
-    logs, good = log_probabilities(learner.model, task.dataset, rows, place, learner.autocast())
+    logs, good = log_probabilities(learner.model, task.dataset, rows, place, learner.autocast(), ahead=task.in_order)
     return measure(np.where(good, task.dataset.labels[rows], -1), logs)

@@ -45,18 +45,30 @@ def work(spec: Path) -> NoReturn:
             if place.rank == 0:
                 files.replace(spec.parent / RESULT, canonical_json(result))
                 report(result)
-    except SevenfoldError as error:
-        _tell(spec, {"found": error.found, "where": error.where, "expected": error.expected, "do": error.do})
-        print(error, file=sys.stderr)
-        (place or Place()).abort()
     except Exception as error:
-        lines = traceback.format_exc().splitlines()[-_LAST_LINES:]
-        found = f"a rank failed with {type(error).__name__}: {error}\n    " + "\n    ".join(lines)
-        rank = os.environ.get("RANK", "0")
-        _tell(spec, {"found": found, "where": f"rank {rank}", "do": "finished steps are kept: mend it and start again"})
-        traceback.print_exc()
+        _tell(spec, _said(error))
+        print(traceback.format_exc() if _is_unforeseen(error) else error, file=sys.stderr)
         (place or Place()).abort()
     place.leave()
+
+
+def _is_unforeseen(error: Exception) -> bool:
+    """Whether only the place where it was raised explains an error; a store's own names the object."""
+    if isinstance(error, OSError):
+        return "://" not in str(error.filename)
+    return not isinstance(error, SevenfoldError)
+
+
+def _said(error: Exception) -> dict[str, str]:
+    if isinstance(error, SevenfoldError):
+        return {"found": error.found, "where": error.where, "expected": error.expected, "do": error.do}
+    if isinstance(error, OSError) and not _is_unforeseen(error):
+        again = "start again when the store answers: a run goes on from its last checkpoint"
+        return {"found": error.strerror or str(error), "where": str(error.filename), "do": again}
+    lines = traceback.format_exc().splitlines()[-_LAST_LINES:]
+    found = f"a rank failed with {type(error).__name__}: {error}\n    " + "\n    ".join(lines)
+    rank = os.environ.get("RANK", "0")
+    return {"found": found, "where": f"rank {rank}", "do": "finished steps are kept: mend it and start again"}
 
 
 def _tell(spec: Path, error: dict[str, str]) -> None:

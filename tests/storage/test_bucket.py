@@ -130,6 +130,32 @@ def test_a_folder_read_again_costs_one_request(proxy: Any, bucket: str) -> None:
 # Errors
 
 
+@pytest.mark.parametrize("what", ["read", "replace"])
+def test_an_outage_costs_time_but_no_answer(what: str, proxy: Any, bucket: str, proxying: ModuleType) -> None:
+    """A store that has answered before is asked until the time is over, however quickly it refuses."""
+    store = BucketStore(bucket, timeout=10)
+    store.replace("x", b"1")
+    left = [10]
+
+    def refuse(method: str, path: str, n: int) -> str:
+        left[0] -= 1
+        return str(proxying.REFUSE if left[0] >= 0 else proxying.PASS)
+
+    proxy.rule = refuse
+    assert store.read("x") == b"1" if what == "read" else store.replace("y", b"2") is None
+    assert left[0] < 0
+
+
+def test_a_store_that_never_answers_is_given_up_soon(
+    bucket: str, proxying: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxying.free_port()}")
+    begun = time.monotonic()
+    with pytest.raises(OSError, match="does not answer"):
+        BucketStore(bucket).read("x")
+    assert time.monotonic() - begun < 20, "the address may be wrong"
+
+
 def test_a_missing_bucket_is_said_in_one_line(bucket: str) -> None:
     for act in (
         lambda s: Lake.open(s.url), lambda s: Lake.create(s.url), lambda s: s.read("x"), lambda s: s.stat("x"),

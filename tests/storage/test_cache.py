@@ -389,6 +389,55 @@ def test_only_the_folders_of_lakes_are_counted_and_evicted(tmp_path: Path) -> No
     assert left_in(tmp_path) == sorted(["only-copy.txt", Path(made[2][0]).name])
 
 
+def test_what_others_put_among_the_copies_is_in_nobodys_way(tmp_path: Path) -> None:
+    here, made = cache(tmp_path, 1500), [content(i) for i in range(3)]
+    here.hold(made[0][0], wanted(made[0][1])).release()
+    (tmp_path / "notes.txt").write_text("mine")
+    (here.folder / "shards" / "link.tar").symlink_to(tmp_path / "notes.txt")
+    (here.folder / "shards" / "dangling.tar").symlink_to(tmp_path / "nothing")
+    os.mkfifo(here.folder / "shards" / "fifo.tar")
+    for key, data in made[1:]:
+        with here.hold(key, wanted(data)) as path:
+            assert path.read_bytes() == data
+    assert (tmp_path / "notes.txt").read_text() == "mine" and not (here.folder / made[0][0]).exists()
+
+
+def test_a_copy_of_a_time_to_come_is_old(tmp_path: Path) -> None:
+    """The clock was wrong when it was used, or jumped back since."""
+    here, made = cache(tmp_path, 2000, recent=2.0), [content(i) for i in range(3)]
+    for key, data in made[:2]:
+        here.hold(key, wanted(data)).release()
+        os.utime(here.folder / key, (time.time() + 1e6, time.time() + 1e6))
+    here.hold(made[0][0], wanted(made[0][1])).release()  # used now
+    began = time.monotonic()
+    here.hold(made[2][0], wanted(made[2][1])).release()
+    assert time.monotonic() - began < 1.0
+    assert [(here.folder / key).exists() for key, _ in made] == [True, False, True]
+
+
+@pytest.mark.parametrize("place", [".account", LAKE, f"{LAKE}/shards", "the copy"])
+def test_what_bars_the_cache_is_named(tmp_path: Path, place: str) -> None:
+    here, (key, data) = cache(tmp_path), content(1)
+    barred = tmp_path / (f"{LAKE}/{key}" if place == "the copy" else place)
+    barred.parent.mkdir(parents=True, exist_ok=True)
+    if place in (".account", "the copy"):
+        barred.symlink_to(tmp_path / "elsewhere")
+    else:
+        barred.write_bytes(b"a file")
+    with pytest.raises(SevenfoldError, match="the cache cannot be used") as caught:
+        here.hold(key, wanted(data))
+    assert str(barred) in caught.value.where and "SEVENFOLD_CACHE" in caught.value.do
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_refusal_of_the_store_is_not_taken_for_one_of_the_disk(tmp_path: Path) -> None:
+    def ask(offset: int, tag: str) -> Answer:
+        raise PermissionError(errno.EACCES, "access denied", "s3://b/x")
+
+    with pytest.raises(PermissionError, match="access denied"):
+        cache(tmp_path).hold(content(1)[0], Wanted("s3://b/x", "0" * 64, ask))
+
+
 def test_readers_in_other_processes_read_every_byte_right_under_pressure(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,7 +515,7 @@ def test_readers_that_are_killed_at_any_instant_leave_nothing_wrong(
 # The limit
 
 
-@pytest.mark.parametrize("text", ["many", "-1GB", "0", "0.1", "5 XB", "1e9", "GB", "5GB5"])
+@pytest.mark.parametrize("text", ["many", "-1GB", "0", "0.1", "5 XB", "1e9", "GB", "5GB5", "9" * 400 + "GB"])
 def test_a_limit_that_is_no_size_is_an_error(bucket: str, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(SevenfoldError, match=VARIABLE) as caught:

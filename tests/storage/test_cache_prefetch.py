@@ -89,7 +89,7 @@ def test_a_limit_below_the_window_stops_the_run_before_it_begins(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "0.5MB")
     before = proxy.seen.total()
-    with pytest.raises(SevenfoldError, match="a window of 2 shards has 600,000 bytes"):
+    with pytest.raises(SevenfoldError, match="a window of 2 shards and one of the next has 900,000 bytes"):
         Prefetcher(BucketStore(bucket), shards, windows)
     assert proxy.seen.total() == before
 
@@ -99,5 +99,5 @@ def test_a_shard_that_is_gone_is_an_error_of_the_trainer(bucket: str, shards: li
     store.delete(shard_key(shards[1][0]))
     with Prefetcher(store, shards, windows) as ahead:
         ahead.advance(0, 0)
-        with pytest.raises(FileNotFoundError, match=shards[1][0]):
+        with pytest.raises(SevenfoldError, match=rf"{shards[1][0]}(.|\n)*sevenfold verify"):
             ahead.wait(30)

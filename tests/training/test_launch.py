@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from sevenfold.training.config import parse
 from sevenfold.training.launch import KEPT, PROGRESS, folder_of_launches, prepare
+from sevenfold.training.worker import _said
 
 CONFIG = parse({"dataset": "toy"})
 URL = "s3://some-bucket/a/lake"
@@ -52,3 +54,16 @@ def test_failed_launches_on_a_bucket_are_removed_after_a_week_but_none_that_runs
         new = prepare(URL, CONFIG.changed(attempt=4))
     assert not failed.parent.exists()
     assert all(spec.exists() for spec in (other, running, grown, new))
+
+
+def test_what_a_store_refuses_a_rank_is_said_without_a_traceback() -> None:
+    where = "s3://some-bucket/a/lake/runs/run-1/checkpoints/step-00000003/tensors.safetensors"
+    said = []
+    for error in (OSError(errno.EIO, "the store does not answer", where), OSError(errno.EIO, "bad disk", "/tmp/x")):
+        try:
+            raise error
+        except OSError as raised:
+            said.append(_said(raised))
+    assert said[0]["found"] == "the store does not answer" and said[0]["where"] == where
+    assert "goes on from its last checkpoint" in said[0]["do"]
+    assert "OSError" in said[1]["found"] and "test_launch.py" in said[1]["found"], "where it was raised"

@@ -110,3 +110,36 @@ def test_a_disk_that_fails_is_no_crash(tmp_path: Path, paths: list[str]) -> None
     assert "directory" in (reader.reason(0, 0, 5) or "")
     assert reader.reason(1, 0, 5) is None
     assert "0 of 5 bytes" in (reader.reason(1, 1 << 30, 5) or "")
+
+
+def test_a_copy_that_is_evicted_before_it_is_opened_is_found_again(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def find(shard: int) -> Path:
+        asked.append(shard)
+        path = tmp_path / f"copy-{len(asked)}"
+        if len(asked) > 1:
+            path.write_bytes(b"abcdef")
+        return path
+
+    reader, data = ShardReader(find), bytearray(3)
+    assert reader.read_into(np.array([0]), np.array([1]), np.array([3]), [memoryview(data)]).all()
+    assert data == b"bcd" and asked == [0, 0]
+
+
+def test_copies_that_were_evicted_are_closed_before_another_is_opened(tmp_path: Path) -> None:
+    for i in range(3):
+        (tmp_path / str(i)).write_bytes(b"abc")
+    reader = ShardReader(lambda shard: tmp_path / str(shard))
+
+    def read(shard: int) -> None:
+        reader.read_into(np.array([shard]), np.array([0]), np.array([3]), [memoryview(bytearray(3))])
+
+    read(0)
+    read(1)
+    (tmp_path / "0").unlink()
+    read(0)
+    assert reader.open_files == 2, "what is open is read on"
+    read(2)
+    assert reader.open_files == 2, "and closed when the next is opened"
+    reader.close()

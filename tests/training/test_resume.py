@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sevenfold.storage import Lake
+from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.store import LocalStore, Store, open_store
 from sevenfold.training import checkpoint
@@ -152,6 +153,48 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_torn_one_and_says_so(toy_roo
     (again,) = train(str(toy_root), settings, Place())
     assert len(again["notes"]) == 1 and f"step {last} is not whole" in again["notes"][0]
     assert store.read(f"{key}/model.safetensors") == weights and again["splits"] == whole["splits"]
+
+
+@pytest.mark.parametrize("forged", ["plan", "state", "step", "tensors", "shapes", "precision"])
+def test_a_whole_checkpoint_of_another_run_is_refused(toy_root: Path, forged: str) -> None:
+    """Its digests are right; what it says is not."""
+    store, settings = LocalStore(toy_root), config(epochs=1, widths=[4])
+    (whole,) = train(str(toy_root), settings, Place())
+    key = f"runs/{whole['run_id']}"
+    store.delete(f"{key}/result.json")
+    folder = f"{key}/checkpoints"
+    found, _ = checkpoint.load_newest(store, folder)
+    assert found is not None
+    meta, values = found.meta, dict(found.tensors)
+    if forged == "plan":
+        meta["sampler"]["plan"] = "0" * 64
+    elif forged == "state":
+        meta["state"]["more"] = 1
+    elif forged == "step":
+        meta["state"]["step"] = 1
+    elif forged == "precision":
+        del meta["precision"]
+    elif forged == "tensors":
+        del values[next(iter(values))]
+    else:
+        values = {name: value.new_zeros(*value.shape, 2) for name, value in values.items()}
+    checkpoint.clean(store, folder, 0)
+    checkpoint.save(store, folder, found.step, values, meta, keep=1)
+    with pytest.raises(SevenfoldError, match="not one of this run") as caught:
+        train(str(toy_root), settings, Place())
+    assert folder in caught.value.where and "attempt" in caught.value.do
+
+
+def test_a_checkpoint_that_names_bytes_which_are_no_tensors_is_passed_over(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    three(store)
+    at, data = f"{FOLDER}/step-00000015", b"../../etc/passwd"
+    named = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "path": "../../../etc/passwd"}
+    for meta in ({"tensors": named, "meta": {}}, {"tensors": named, "meta": []}, [], {"tensors": 1, "meta": {}}):
+        store.replace(f"{at}/{checkpoint.TENSORS}", data)
+        store.replace(f"{at}/{checkpoint.META}", json.dumps(meta).encode())
+        step, passed = taken(store)
+        assert step == 10 and len(passed) == 1 and "step 15 is not whole" in passed[0]
 
 
 def tensors(value: float) -> dict[str, torch.Tensor]:
