@@ -10,6 +10,7 @@ variant can be made again at any time, so nothing else depends on it: it is dele
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,13 @@ class Variant:
         return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
 
 
+def command(content_id: str, name: str) -> str:
+    """The command that makes a variant of this name, with its size and format where the name says them."""
+    told = re.fullmatch(r"(\d+)-(jpeg|raw)", name)
+    how = f"--size {told[1]}{' --format raw' * (told[2] == 'raw')}" if told else f"--size PIXELS --name {name}"
+    return f"sevenfold materialize {content_id[:12]} {how}"
+
+
 def read_variant(store: Store, content_id: str, name: str) -> Variant:
     """One variant. Raises SevenfoldError naming those that exist, or what is wrong with its manifest."""
     key = variant_key(content_id, name)
@@ -84,7 +92,7 @@ def read_variant(store: Store, content_id: str, name: str) -> Variant:
         f"there is no variant {name!r} of the content {content_id[:12]}",
         where=store.url,
         expected=f"one of: {there}",
-        do="make it: `sevenfold materialize`; a takedown deletes the variants that held the sample",
+        do=f"make it: `{command(content_id, name)}`; a takedown deletes the variants that held the sample",
     )
 
 

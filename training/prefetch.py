@@ -156,10 +156,12 @@ class Prefetcher:
         need = self._bytes(largest)
         if need > limit:
             raise SevenfoldError(
-                f"a window of {len(largest)} shards has {said(need)}, and the cache's limit is {said(limit)}",
+                f"a window of {len(largest)} shard{'s' * (len(largest) != 1)} has {said(need)}, "
+                f"and the cache's limit is {said(limit)}",
                 where=str(self._store.folder),
                 expected="a limit that holds the window which is read, better two",
-                do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)}), or lower `window`",
+                do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)})"
+                + (", or lower `window`" if len(largest) > 1 else ""),
             )
 
     def _bytes(self, numbers: Iterable[int]) -> int:
