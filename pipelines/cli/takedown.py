@@ -102,9 +102,10 @@ def _show(found: Traces, pages: list[str]) -> None:
         rows = [[m["model"], m["content_id"][:12], words[m["trained"]]] for m in found.models]
         print_table(["model of these versions", "content", "trained on them"], rows)
         say("models are not changed: what they learned stays in them; train again without the samples if it must not")
+    datasets = {v["content_id"]: v["dataset"] for v in found.versions}
     for key in found.variants:
         _, content, name = key.removesuffix(".json").split("/")
-        again = command(content, name)
+        again = command(content, name, datasets.get(content))
         say(f"the variant {name} of {content[:12]} is deleted whole; make it again with {again}", "yellow")
     if found.twins:
         say(f"{len(found.twins):,} other samples have the same pixels: --twins takes them too", "yellow")

@@ -49,7 +49,7 @@ def test_a_takedown_says_that_variants_go(project: Project) -> None:
     project.ok("materialize", "--size", "8")
     key = Lake.open(project.folder / "lake").samples("main")["id"][0].as_py()
     told = " ".join(project.ok("takedown", key).out.split())
-    assert re.search(r"make it again with sevenfold materialize [0-9a-f]{12} --size 8\b", told)
+    assert re.search(r"make it again with sevenfold materialize [0-9a-f]{12} --size 8 --dataset main\b", told)
     project.ok("takedown", key, "--reason", "asked", "--yes")
     assert project.ok("show", "--json").json["variants"] == []
 
@@ -57,9 +57,11 @@ def test_a_takedown_says_that_variants_go(project: Project) -> None:
 def test_a_variant_that_is_not_there_comes_with_the_command_that_makes_it(project: Project) -> None:
     content = Lake.open(project.folder / "lake").version("main", "v1").content_id[:12]
     done = project("train", "--set", "variant=8-raw")
-    assert done.code == 3 and f"`sevenfold materialize {content} --size 8 --format raw`" in " ".join(done.err.split())
+    made_by = f"sevenfold materialize {content} --size 8 --format raw --dataset main"
+    assert done.code == 3 and f"`{made_by}`" in " ".join(done.err.split())
+    assert "8-raw of v1 made" in project.ok(*made_by.split()[1:]).out
     told = " ".join(project("urls", "--variant", "small").err.split())
-    assert f"materialize {content} --size PIXELS --name small`" in told
+    assert f"materialize {content} --size PIXELS --name small --dataset main`" in told
 
 
 def test_what_is_suggested_next_keeps_the_dataset(project: Project, tmp_path: Path) -> None:
