@@ -14,6 +14,7 @@ from sevenfold.storage.canonical import canonical_json, digest_json
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
+from sevenfold.storage.store import absolute
 
 if TYPE_CHECKING:
     from sevenfold.training.config import TrainConfig
@@ -26,7 +27,21 @@ def settings(lake: Lake, project: Project, ref: str, overrides: Mapping[str, Any
 
     version = lake.version(project.dataset, ref)
     where = {"dataset": project.dataset, "ref": version.name, "content_id": version.content_id}
-    return parse({**project.train, **(overrides or {}), **where}, "[train] and the options given")
+    return parse({**_from_file(project), **(overrides or {}), **where}, "[train] and the options given")
+
+
+def _from_file(project: Project) -> dict[str, Any]:
+    """The table [train]; the lists of ids that it names lie beside sevenfold.toml, whatever the current folder."""
+
+    def beside(table: Any, key: str) -> Any:
+        here = isinstance(table, Mapping) and isinstance(table.get(key), str)
+        return {**table, key: absolute(table[key], project.folder)} if here else table
+
+    train = beside(project.train, "select_ids")
+    if isinstance(train.get("mix"), list):
+        train = {**train, "mix": [beside(source, "ids") for source in train["mix"]]}
+    found: dict[str, Any] = train
+    return found
 
 
 def champion(lake: Lake, project: Project) -> Model | None:

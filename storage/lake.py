@@ -286,7 +286,7 @@ class Lake:
         if variant is not None:
             from sevenfold.storage.variants import read_variant, shard_urls
 
-            found = read_variant(self.store, self.version(dataset, ref).content_id, variant)
+            found = read_variant(self.store, self.version(dataset, ref).content_id, variant, dataset)
             return shard_urls(self.store, found, split)
         return urls(self.store, self.manifest(self.version(dataset, ref).content_id), split)
 
@@ -383,11 +383,16 @@ class Lake:
 
         return list_variants(self.store, content_id)
 
-    def variant_samples(self, content_id: str, name: str, *, masked: bool = False) -> pa.Table:
-        """`samples_of` with the places of a variant (see storage.variants.placed)."""
+    def variant_samples(
+        self, content_id: str, name: str, *, masked: bool = False, dataset: str | None = None
+    ) -> pa.Table:
+        """`samples_of` with the places of a variant (see storage.variants.placed).
+
+        Where there is no such variant, the error says how to make it; `dataset`, which has the version, is told there.
+        """
         from sevenfold.storage.variants import placed, read_variant
 
-        variant = read_variant(self.store, content_id, name)
+        variant = read_variant(self.store, content_id, name, dataset)
         return placed(self.store, variant, self.samples_of(content_id, masked=masked), masked=masked)
 
     def remove_variant(self, content_id: str, name: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,7 +73,14 @@ class Variant:
         return canonical_json({"format": FORMAT, **dataclasses.asdict(self)})
 
 
-def read_variant(store: Store, content_id: str, name: str) -> Variant:
+def command(content_id: str, name: str, dataset: str | None = None) -> str:
+    """The command that makes a variant of this name, with its size and format where the name says them."""
+    told = re.fullmatch(r"(\d+)-(jpeg|raw)", name)
+    how = f"--size {told[1]}{' --format raw' * (told[2] == 'raw')}" if told else f"--size PIXELS --name {name}"
+    return f"sevenfold materialize {content_id[:12]} {how}{f' --dataset {dataset}' if dataset else ''}"
+
+
+def read_variant(store: Store, content_id: str, name: str, dataset: str | None = None) -> Variant:
     """One variant. Raises SevenfoldError naming those that exist, or what is wrong with its manifest."""
     key = variant_key(content_id, name)
     try:
@@ -85,7 +93,7 @@ def read_variant(store: Store, content_id: str, name: str) -> Variant:
         f"there is no variant {name!r} of the content {content_id[:12]}",
         where=store.url,
         expected=f"one of: {there}",
-        do="make it: `sevenfold materialize`; a takedown deletes the variants that held the sample",
+        do=f"make it: `{command(content_id, name, dataset)}`; a takedown deletes the variants that held the sample",
     )
 
 

@@ -144,7 +144,9 @@ class TrainConfig(BaseModel):
             return values
         if values.get("sampling") == "with_replacement":
             if values.get("epochs") is not None:
-                raise ValueError("draws with replacement make no epoch: leave epochs out and give steps")
+                raise ValueError(
+                    "draws with replacement make no epoch: give steps instead (and --set epochs=null for one run)"
+                )
             return {**values, "epochs": None}
         return {k: v for k, v in values.items() if k != "epochs" or v is not None}
 
@@ -159,9 +161,12 @@ class TrainConfig(BaseModel):
     def _consistent(self) -> Self:
         if self.sampling == "with_replacement":
             if self.steps is None:
-                raise ValueError("sampling with_replacement needs steps: draws have no other end")
+                raise ValueError("sampling with_replacement needs steps, such as steps = 5000: draws have no other end")
             if self.mix or self.mix_size is not None:
-                raise ValueError("sampling with_replacement draws from one selection by weight: it takes no mix")
+                raise ValueError(
+                    "sampling with_replacement draws from one selection by weight: it takes no mix "
+                    "(leave it out, or --set mix=[] for one run)"
+                )
         if self.epochs == 0 and (self.init_from is None or self.steps is not None):
             raise ValueError("epochs 0 only evaluates: it needs init_from and no steps")
         if len(set(self.seeds)) != len(self.seeds):

@@ -173,11 +173,12 @@ class Prefetcher:
 
     def _too_small(self, window: int, more: bool, need: int, limit: int) -> SevenfoldError:
         return SevenfoldError(
-            f"a window of {window} shards{' and one of the next' if more else ''} has {said(need)}, and the cache's "
-            f"limit is {said(limit)}",
+            f"a window of {window} shard{'s' * (window != 1)}{' and one of the next' if more else ''} "
+            f"has {said(need)}, and the cache's limit is {said(limit)}",
             where=str(self._store.folder),
             expected="a limit that holds the window which is read and what the loader reads ahead, better two windows",
-            do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)}), or lower `window`",
+            do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)})"
+            + (", or lower `window`" if window > 1 else ""),
         )
 
     def _bytes(self, numbers: Iterable[int]) -> int:

@@ -148,7 +148,7 @@ def recommend(found: Sequence[Quality], shards: int) -> tuple[int, str]:
         far = q.neighbours is None or q.neighbours >= _NEIGHBOURS
         even = q.classes is None or q.classes <= _CLASSES + 2 * (q.classes_error or 0.0)
         if q.window >= shards:
-            return q.window, f"it holds all {shards} shards: a full shuffle"
+            return q.window, f"it holds {_all_of(shards)}: a full shuffle"
         if far and even:
             return q.window, "the smallest that is close to a full shuffle"
     best = max(found, key=lambda q: q.window)
@@ -184,6 +184,10 @@ def survey(lake: Lake, config: TrainConfig, windows: Sequence[int]) -> dict[str,
     }  # fmt: skip
 
 
+def _all_of(shards: int) -> str:
+    return f"all {shards} shards" if shards > 1 else "the only shard"
+
+
 def _notes(plan: EpochPlan, batch: int, shards: int, classes: int, size: int) -> list[str]:
     """What keeps the measures from saying much."""
     notes = []
@@ -195,5 +199,5 @@ def _notes(plan: EpochPlan, batch: int, shards: int, classes: int, size: int) ->
     if classes < 2:
         notes.append("the samples have fewer than two classes: how even classes are in a batch cannot be measured")
     if size < 1 << 30:
-        notes.append(f"all of it is {size / 1e6:,.1f} MB: a window of all {shards} shards costs little")
+        notes.append(f"all of it is {size / 1e6:,.1f} MB: a window of {_all_of(shards)} costs little")
     return notes

@@ -34,7 +34,11 @@ def resolve(lake: Lake, config: TrainConfig) -> TrainConfig:
     """Fill in what the configuration leaves to the lake: content id, image shape, digests of the files it names."""
     content_id = config.content_id or lake.version(config.dataset, config.ref).content_id
     chosen = config.variant
-    stored = lake.samples_of(content_id) if chosen is None else lake.variant_samples(content_id, chosen)
+    stored = (
+        lake.samples_of(content_id)
+        if chosen is None
+        else lake.variant_samples(content_id, chosen, dataset=config.dataset)
+    )
     size, channels = image_shape(stored.filter(pc.is_valid(stored["offset"])), config)
     values: dict[str, Any] = {"content_id": content_id, "size": size, "channels": channels}
     values["mix"] = [_resolve_source(lake, config, content_id, source) for source in config.mix]
@@ -67,7 +71,9 @@ def read_samples(lake: Lake, config: TrainConfig, content_id: str | None = None)
     """
     wanted = content_id or str(config.content_id)
     if config.variant is not None:
-        return _with_pixels(lake, lake.variant_samples(wanted, config.variant, masked=True))
+        mixed = {source.content_id: source.dataset for source in config.mix}
+        of = config.dataset if wanted == config.content_id else mixed.get(wanted)
+        return _with_pixels(lake, lake.variant_samples(wanted, config.variant, masked=True, dataset=of))
     return _with_pixels(lake, lake.samples_of(wanted, masked=True))
 
 

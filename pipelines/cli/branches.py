@@ -168,7 +168,8 @@ def urls(
     """Print where a version's shards lie, one a line, for stock WebDataset readers.
 
     A version with overlays is refused, since those readers see only what is in the shards: compact first.
-    The numbers in `.cls` are places in the list `classes` that --json prints.
+    The numbers in `.cls` are places in the list `classes` that --json prints. WebDataset knows no s3:// of its own:
+    give it "pipe:aws s3 cp URL -" for each.
     """
     at = session(context)
     found = at.lake.urls(at.dataset, ref, split, variant=variant)

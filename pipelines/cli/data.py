@@ -112,7 +112,7 @@ def ingest(
         for line in examples[reason]:
             say(f"      {line['path']}: {line['detail']}")
     if landed.status == "landed":
-        say(f"next: sevenfold check {landed.batch}")
+        say(f"next: sevenfold check {landed.batch}{at.same}")
 
 
 def batches(context: typer.Context, json: Json = False) -> None:

@@ -56,7 +56,7 @@ def check(
         if not found:
             say("nothing to check: every batch has been judged (name one to judge it again)")
         elif "admitted" in {status.get(name) for name in found}:
-            say('next: sevenfold commit -m "what it brings"')
+            say(f'next: sevenfold commit -m "what it brings"{at.same}')
     raise typer.Exit(code)
 
 

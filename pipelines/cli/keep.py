@@ -81,7 +81,7 @@ def verify(
             _show(found)
             _lost(mended, versions, at, ref)
         if not repair and not found.clean:
-            say(f"next: sevenfold verify{' ' + ref if ref else ''} --repair{_option(at)}")
+            say(f"next: sevenfold verify{' ' + ref if ref else ''} --repair{at.same}")
     if not found.clean:
         raise typer.Exit(FAILED)
 
@@ -120,10 +120,6 @@ def _show(report: Report) -> None:
     say(f"{len(report.findings):,} findings; versions touched: {', '.join(versions) or 'none that can be read'}")
 
 
-def _option(at: Session) -> str:
-    return f" --dataset {at.dataset_option}" if at.dataset_option else ""
-
-
 def _lost(mended: list[Repair], made: dict[str, str], at: Session, ref: str | None) -> None:
     lost = [sample for r in mended for _, sample in r.lost]
     for branch, version in made.items():
@@ -131,7 +127,7 @@ def _lost(mended: list[Repair], made: dict[str, str], at: Session, ref: str | No
     if lost and not made:
         query = "select * from quarantine where reason = 'lost'"
         say(f'{len(lost):,} samples are lost; what they were: sevenfold query "{query}"')
-        say(f"to go on without them: sevenfold verify{' ' + ref if ref else ''} --repair --exclude{_option(at)}")
+        say(f"to go on without them: sevenfold verify{' ' + ref if ref else ''} --repair --exclude{at.same}")
 
 
 def _place(finding: Finding) -> str:

@@ -13,7 +13,10 @@ from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
 
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other training setting; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any other training setting (docs/settings.md lists them); may be repeated."
+    ),
 ]
 Ranks = Annotated[int | None, typer.Option(min=1, help="Training processes (DistributedDataParallel).")]
 Workers = Annotated[int | None, typer.Option(min=0, help="Loader processes per rank.")]
@@ -23,7 +26,9 @@ def train(
     context: typer.Context,
     ref: Annotated[str, typer.Argument(help="A version (v3), branch or tag.")] = "main",
     model: Annotated[str | None, typer.Option(help="residual_cnn, or your own as package.module:factory.")] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Side of the input; else the images' own.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the input; else the images' own if they share one, else 64.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training samples.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Over all ranks.")] = None,
@@ -102,7 +107,7 @@ def score(
     say(f"  {found['predicted']:,} samples scored out of sample, {found['folds']} folds, {found['seconds']:.0f} s")
     say(f"  out-of-fold accuracy {_percent(out['accuracy'])} on {out['n']:,} labelled training samples")
     name = at.lake.version(at.dataset, ref).name
-    say(f"next: sevenfold mine {name}, sevenfold check {name}")
+    say(f"next: sevenfold mine {name}{at.same}, sevenfold check {name}{at.same}")
 
 
 def models(context: typer.Context, json: Json = False) -> None:

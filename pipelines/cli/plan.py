@@ -35,9 +35,9 @@ def plan(
     if json:
         print_json(found)
         return
-    name = at.lake.version(at.dataset, ref).name
+    name, shards = at.lake.version(at.dataset, ref).name, found["shards"]
     say(
-        f"{name}: an epoch of {found['samples']:,} samples from {found['shards']:,} shards, "
+        f"{name}: an epoch of {found['samples']:,} samples from {shards:,} shard{'s' * (shards != 1)}, "
         f"batches of {found['batch_size']:,}",
         "bold",
     )

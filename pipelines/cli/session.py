@@ -56,6 +56,11 @@ class Session:
         """The dataset's name."""
         return self.project.dataset
 
+    @property
+    def same(self) -> str:
+        """What a command that is suggested needs to mean the same dataset: nothing, or the option that was given."""
+        return f" --dataset {self.dataset_option}" if self.dataset_option else ""
+
 
 def session(context: typer.Context) -> Session:
     """The session of a command's context."""

@@ -41,17 +41,20 @@ dataset = {_text(dataset)}         # used when --dataset is not given
 # policy = "policy.yaml" # every threshold of the seven Vs
 # suite = "suite.json"   # schema, null and range rules (Great Expectations)
 # model = "classifier"   # the name under which trained models are registered
-# workers = 2            # processes that decode; the default is the number of cores
+# workers = 2            # processes of ingest; the default is the number of cores
 
 # The labels that may occur; others go to quarantine. An empty list takes any.
 classes = [{listed}]
 
-[train]                  # defaults of `sevenfold train`; every key is also --set key=value
+[train]                  # defaults of `sevenfold train`; every key is also --set key=value (docs/settings.md)
 # epochs = 4
 # lr = 0.3
 # batch_size = 128       # over all ranks
 # ranks = 1              # training processes
 # seeds = [0]
+# window = 8             # whole shards shuffled together; see `sevenfold plan`
+# workers = 0            # loader processes per rank; this and the next: see `sevenfold tune-loader`
+# loader_threads = 1
 
 [gate]                   # what `sevenfold gate` demands
 # max_regression = 0.01  # largest accuracy loss accepted on an old slice

@@ -89,6 +89,8 @@ def _already(done: Takedown, json: bool) -> None:
 
 
 def _show(found: Traces, pages: list[str]) -> None:
+    from sevenfold.storage.variants import command
+
     say(f"{len(found.ids):,} samples: {_few(found.ids)}", "bold")
     if found.versions:
         rows = [[v["dataset"], v["version"], v["content_id"][:12], v["samples"]] for v in found.versions]
@@ -100,11 +102,11 @@ def _show(found: Traces, pages: list[str]) -> None:
         rows = [[m["model"], m["content_id"][:12], words[m["trained"]]] for m in found.models]
         print_table(["model of these versions", "content", "trained on them"], rows)
         say("models are not changed: what they learned stays in them; train again without the samples if it must not")
+    datasets = {v["content_id"]: v["dataset"] for v in found.versions}
     for key in found.variants:
         _, content, name = key.removesuffix(".json").split("/")
-        say(
-            f"the variant {name} of {content[:12]} is deleted whole; make it again with sevenfold materialize", "yellow"
-        )
+        again = command(content, name, datasets.get(content))
+        say(f"the variant {name} of {content[:12]} is deleted whole; make it again with {again}", "yellow")
     if found.twins:
         say(f"{len(found.twins):,} other samples have the same pixels: --twins takes them too", "yellow")
     if found.readers:

@@ -79,7 +79,7 @@ def materialize(
     if lost:
         few = ", ".join(i[:12] for i in lost[:SHOWN]) + (" ..." if len(lost) > SHOWN else "")
         say(f"{len(lost):,} samples do not decode and are not in it; training masks them: {few}", "bold yellow")
-    say(f"next: sevenfold urls {version.name} --variant {variant.name}")
+    say(f"next: sevenfold urls {version.name} --variant {variant.name}{at.same}")
 
 
 def _lost(original: pa.Table, derived: pa.Table) -> list[str]:

@@ -47,8 +47,8 @@ def commit(
     sizes = f"{found['samples']:,} samples, {found['shards']} shards, {found['bytes']:,} bytes"
     say(f"  {sizes}, {_splits(found['splits'])}")
     _known_before(at, version)
-    train = f", sevenfold train {version.name}" if found["splits"].get("train") else ""
-    say(f"next: sevenfold check {version.name}{train}")
+    train = f", sevenfold train {version.name}{at.same}" if found["splits"].get("train") else ""
+    say(f"next: sevenfold check {version.name}{at.same}{train}")
 
 
 def log(context: typer.Context, json: Json = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,31 @@ def test_a_variant_is_made_shown_read_and_removed(project: Project) -> None:
 def test_a_takedown_says_that_variants_go(project: Project) -> None:
     project.ok("materialize", "--size", "8")
     key = Lake.open(project.folder / "lake").samples("main")["id"][0].as_py()
-    assert "make it again with sevenfold materialize" in project.ok("takedown", key).out
+    told = " ".join(project.ok("takedown", key).out.split())
+    assert re.search(r"make it again with sevenfold materialize [0-9a-f]{12} --size 8 --dataset main\b", told)
     project.ok("takedown", key, "--reason", "asked", "--yes")
     assert project.ok("show", "--json").json["variants"] == []
+
+
+def test_a_variant_that_is_not_there_comes_with_the_command_that_makes_it(project: Project) -> None:
+    content = Lake.open(project.folder / "lake").version("main", "v1").content_id[:12]
+    done = project("train", "--set", "variant=8-raw")
+    made_by = f"sevenfold materialize {content} --size 8 --format raw --dataset main"
+    assert done.code == 3 and f"`{made_by}`" in " ".join(done.err.split())
+    assert "8-raw of v1 made" in project.ok(*made_by.split()[1:]).out
+    told = " ".join(project("urls", "--variant", "small").err.split())
+    assert f"materialize {content} --size PIXELS --name small --dataset main`" in told
+
+
+def test_what_is_suggested_next_keeps_the_dataset(project: Project, tmp_path: Path) -> None:
+    source = pictures(tmp_path / "more", {"train": 4})
+    there = ("--dataset", "street")
+    landed = project.ok("ingest", source, "--batch", "two", "--workers", "1", *there).out
+    assert "next: sevenfold check two --dataset street\n" in landed
+    Lake.open(project.folder / "lake").set_status("street", "two", "admitted")
+    made = project.ok("commit", "-m", "two", *there).out
+    assert "next: sevenfold check v1 --dataset street, sevenfold train v1 --dataset street\n" in made
+    assert "--variant 8-jpeg --dataset street\n" in project.ok("materialize", "--size", "8", *there).out
 
 
 @pytest.mark.parametrize(
