@@ -145,7 +145,7 @@ class TrainConfig(BaseModel):
         if values.get("sampling") == "with_replacement":
             if values.get("epochs") is not None:
                 raise ValueError(
-                    "draws with replacement make no epoch: give steps instead (and --set epochs=null for one run)"
+                    "draws with replacement make no epoch: leave epochs out (--set epochs=null) and give steps"
                 )
             return {**values, "epochs": None}
         return {k: v for k, v in values.items() if k != "epochs" or v is not None}

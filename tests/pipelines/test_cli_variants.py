@@ -59,6 +59,8 @@ def test_a_variant_that_is_not_there_comes_with_the_command_that_makes_it(projec
     done = project("train", "--set", "variant=8-raw")
     made_by = f"sevenfold materialize {content} --size 8 --format raw --dataset main"
     assert done.code == 3 and f"`{made_by}`" in " ".join(done.err.split())
+    for command in ("plan", "tune-loader"):
+        assert made_by in " ".join(project(command, "--set", "variant=8-raw").err.split())
     assert "8-raw of v1 made" in project.ok(*made_by.split()[1:]).out
     told = " ".join(project("urls", "--variant", "small").err.split())
     assert f"materialize {content} --size PIXELS --name small --dataset main`" in told
