@@ -78,6 +78,7 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
     about = {**describe(task, run, seed, code, learner), **({"mix": mixed} if (mixed := task.sources()) else {})}
     drawing = config.sampling == "with_replacement"
     state, notes = _resume(task, run, learner, sampler)
+    resumed_from = state.step
     if place.rank == 0:
         drop_parts(store, run_key(run, "steps"), state.step)
         checkpoint.clean(store, run_key(run, "checkpoints"), state.step)
@@ -124,6 +125,7 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
                 _wait(shards, sampler, partial(progress, state.step, total))
 
     training = state.training(place) | {"total_seconds": perf_counter() - begun, "notes": notes}
+    training["resumed_from"] = resumed_from
     if shards is not None:
         training["shard_wait_seconds"] = shards.waited
     return publish(task, learner, about, training, place.union(state.failed), progress)

@@ -186,6 +186,8 @@ def _show_run(run: Mapping[str, Any]) -> None:
         say(f"  mixed: {source['name']}, {source['samples']:,} samples in {source['slots']:,} slots of an epoch")
         if source["left_out"]:
             say(f"  {source['left_out']:,} of them were left out, since the version evaluates models on them", "yellow")
+    if run.get("resumed_from") and not run["adopted"]:
+        say(f"  went on from step {run['resumed_from']:,} of {run['steps']:,}")
     for note in run.get("notes", ()):
         say(f"  {note}", "yellow")
     if run["failed"]:

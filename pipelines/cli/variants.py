@@ -28,7 +28,7 @@ def materialize(
     ref: Ref = "main",
     size: Annotated[int | None, typer.Option(help="Side of the square that every image becomes, in pixels.")] = None,
     format: Annotated[str, typer.Option(help="jpeg, or raw: uint8 pixels that need no decoding.")] = "jpeg",
-    quality: Annotated[int, typer.Option(help="Of JPEG, 1 to 100.")] = 90,
+    quality: Annotated[int | None, typer.Option(help="Of JPEG, 1 to 100; 90 unless given.")] = None,
     channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (RGB); else 1 when every image is grey.")] = None,
     name: Annotated[str | None, typer.Option(help="What to call it; else SIZE-FORMAT.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of decoding and encoding; else one per core.")] = None,
@@ -56,9 +56,11 @@ def materialize(
         return
     if size is None:
         raise SevenfoldError("there is no size", do="give the side of the square in pixels: --size 160")
+    if quality is not None and format != "jpeg":
+        raise SevenfoldError(f"--quality {quality} with --format {format}", do="leave it out: only JPEG has a quality")
     with progress("materialising") as report:
         variant, made = make(
-            at.lake.store, at.dataset, ref, size=size, format=format, quality=quality, channels=channels, name=name,
+            at.lake.store, at.dataset, ref, size=size, format=format, quality=90 if quality is None else quality, channels=channels, name=name,
             shard_bytes=at.lake.shard_bytes, threads=threads, by="sevenfold materialize", progress=report,
         )  # fmt: skip
     rows = [at.lake.samples_of(version.content_id), at.lake.variant_samples(version.content_id, variant.name)]

@@ -122,6 +122,7 @@ def test_killed_and_resumed_equals_uninterrupted(
         monkeypatch.setenv("SEVENFOLD_CACHE", str(tmp_path / "another"))
     found, expected = finish(killed, settings), finish(toy_root, settings)
     assert found["run_id"] == expected["run_id"] and not found["adopted"] and found["notes"] == []
+    assert found["resumed_from"] >= 5 and expected["resumed_from"] == 0
 
     key = f"runs/{found['run_id']}"
     ours, theirs = ([s.read(f"{key}/{n}") for n in ("model.safetensors", "trained.parquet")] for s in (store, quiet))
