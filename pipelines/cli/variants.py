@@ -61,7 +61,8 @@ def materialize(
     with progress("materialising") as report:
         variant, made = make(
             at.lake.store, at.dataset, ref, size=size, format=format, quality=90 if quality is None else quality,
-            channels=channels, name=name, shard_bytes=at.lake.shard_bytes, threads=threads, by="sevenfold materialize", progress=report,
+            channels=channels, name=name, shard_bytes=at.lake.shard_bytes, threads=threads,
+            by="sevenfold materialize", progress=report,
         )  # fmt: skip
     rows = [at.lake.samples_of(version.content_id), at.lake.variant_samples(version.content_id, variant.name)]
     table = measure(at.lake, variant, *rows)
