@@ -176,7 +176,8 @@ class Prefetcher:
             f"limit is {said(limit)}",
             where=str(self._store.folder),
             expected="a limit that holds the window which is read and what the loader reads ahead, better two windows",
-            do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)}), or lower `window`",
+            do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)}) if the disk has that much, or "
+            "lower `window`",
         )
 
     def _bytes(self, numbers: Iterable[int]) -> int:
