@@ -99,13 +99,14 @@ class BucketStore(Store):
 
         def read(meta: dict[str, Any]) -> bytes | None:
             key = meta["path"].removeprefix(self._prefix)
-            with suppress(FileNotFoundError):
+            with naming_a_full_disk(self.cache), suppress(FileNotFoundError):
                 return self._state(key, meta).read_bytes()
             try:
                 data, tag = self._objects.get(meta["path"])
             except FileNotFoundError:
                 return None
-            files.create(self._state(key, {"e_tag": tag, "size": len(data)}), data)
+            with naming_a_full_disk(self.cache, len(data)):
+                files.create(self._state(key, {"e_tag": tag, "size": len(data)}), data)
             return data
 
         _, objects = self._objects.children(f"{self._prefix}{folder}".rstrip("/"))
@@ -194,7 +195,8 @@ class BucketStore(Store):
             return self.copies.hold(key, Wanted(where, digest, ask))
         path = self._state(key, self._objects.head(name))
         while True:
-            held = self.copies.taken(path)
+            with naming_a_full_disk(self.cache):
+                held = self.copies.taken(path)
             if held is not None:
                 return held
             path = self._fetch_state(key, name, where)
@@ -204,12 +206,13 @@ class BucketStore(Store):
         meta, pieces = self._objects.stream(name)
         path = self._state(key, meta)
         self.copies.room.make(meta["size"])
-        temporary = files.temporary_beside(path)
-        with naming_a_full_disk(self.cache, meta["size"]), files.writing(temporary) as f:
-            length = sum(f.write(piece) for piece in pieces)
-            if length != meta["size"]:
-                raise OSError(errno.EIO, f"{length:,} of {meta['size']:,} bytes came", where)
-        files.publish(temporary, path)
+        with naming_a_full_disk(self.cache, meta["size"]):
+            temporary = files.temporary_beside(path)
+            with files.writing(temporary) as f:
+                length = sum(f.write(piece) for piece in pieces)
+                if length != meta["size"]:
+                    raise OSError(errno.EIO, f"{length:,} of {meta['size']:,} bytes came", where)
+            files.publish(temporary, path)
         return path
 
     def room(self) -> int:

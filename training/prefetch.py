@@ -177,7 +177,7 @@ class Prefetcher:
             f"has {said(need)}, and the cache's limit is {said(limit)}",
             where=str(self._store.folder),
             expected="a limit that holds the window which is read and what the loader reads ahead, better two windows",
-            do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)})"
+            do=f"set {VARIABLE} to {setting(need)} or more (better {setting(2 * need)}) if the disk has that much"
             + (", or lower `window`" if window > 1 else ""),
         )
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -128,6 +129,17 @@ def test_a_folder_read_again_costs_one_request(proxy: Any, bucket: str) -> None:
 
 
 # Errors
+
+
+@pytest.mark.parametrize("read", [lambda s: s.read_folder("batches/d", ".json"), lambda s: s.local("batches/d/1.json")])
+def test_a_cache_that_is_barred_is_named(bucket: str, read: Callable[[BucketStore], Any]) -> None:
+    store = BucketStore(bucket)
+    store.replace("batches/d/1.json", b"1")
+    store.cache.mkdir(parents=True)
+    (store.cache / "states").write_bytes(b"in the way")
+    with pytest.raises(SevenfoldError, match="the cache cannot be used") as caught:
+        read(store)
+    assert caught.value.where.startswith(str(store.cache / "states"))
 
 
 @pytest.mark.parametrize("what", ["read", "replace"])
