@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.names import SPLITS
 
 EXECUTION = (
     "ranks",
@@ -37,10 +38,27 @@ UNTOUCHABLE = ("val", "test")
 """Splits that measure models and are never trained on."""
 
 
-class HoldOut(BaseModel):
+MOST_AHEAD = 1024
+"""Workers, threads or batches ahead: more is a slip of the pen that would fill the memory with an epoch."""
+
+
+class Settings(BaseModel):
+    """Settings of which none is a yes or no: true is no 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_flags(cls, values: Any) -> Any:
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, bool) and name in cls.model_fields:
+                raise ValueError(f"{name} is {str(value).lower()}, which is neither a number nor a name")
+        return values
+
+
+class HoldOut(Settings):
     """Leave fold `fold` of `of` out of training (folds are drawn by a salted hash of the sample id)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     fold: int = Field(ge=0)
     of: int = Field(ge=2)
 
@@ -51,10 +69,9 @@ class HoldOut(BaseModel):
         return self
 
 
-class MixSource(BaseModel):
+class MixSource(Settings):
     """Samples that are mixed in: a slice of another dataset or version, or a list of ids such as a replay buffer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     dataset: str | None = Field(None, description="default: the run's own")
     ref: str | None = Field(None, description="branch, v3, tag or content id; default: the run's own, or main")
     content_id: str | None = Field(None, description="filled in when a run starts")
@@ -65,16 +82,14 @@ class MixSource(BaseModel):
 
     @model_validator(mode="after")
     def _trainable(self) -> Self:
-        held = sorted({*UNTOUCHABLE} & {*self.splits})
-        if held:
-            raise ValueError(f"the split {held[0]} is not trained on: it measures models")
+        _check_splits("splits", self.splits, measuring=False)
+        if self.ids is not None and self.splits != ("train",):
+            raise ValueError("ids and splits are two ways to say what is mixed in: give one of them")
         return self
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(Settings):
     """What to train, on what, and how."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # data
     dataset: str
@@ -129,9 +144,13 @@ class TrainConfig(BaseModel):
     # execution
     ranks: int = Field(1, ge=1)
     threads: int | None = Field(None, ge=1, description="per rank; default: cores / ranks")
-    workers: int = Field(0, ge=0, description="loader processes per rank; 0: threads (see `sevenfold tune-loader`)")
-    loader_threads: int = Field(1, ge=0, description="that decode ahead of the model; 0: when a batch is asked for")
-    prefetch: int = Field(2, ge=0, description="batches made ahead")
+    workers: int = Field(
+        0, ge=0, le=MOST_AHEAD, description="loader processes per rank; 0: threads (see `sevenfold tune-loader`)"
+    )
+    loader_threads: int = Field(
+        1, ge=0, le=MOST_AHEAD, description="that decode ahead of the model; 0: when a batch is asked for"
+    )
+    prefetch: int = Field(2, ge=0, le=MOST_AHEAD, description="batches made ahead")
     cache_decoded: int = Field(1 << 30, ge=0, description="decode once if the pixels fit in this many bytes")
     checkpoint_every: int | None = Field(None, ge=1, description="steps; default: once per epoch")
     keep_checkpoints: int = Field(2, ge=1)
@@ -159,7 +178,11 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        _check_splits("train_splits", self.train_splits, measuring=False)
+        _check_splits("eval_splits", self.eval_splits, measuring=True)
         if self.sampling == "with_replacement":
+            if any(getattr(self, k) != type(self).model_fields[k].default for k in ("window", "tail")):
+                raise ValueError("sampling with_replacement knows no window and no tail: draws reach every shard")
             if self.steps is None:
                 raise ValueError("sampling with_replacement needs steps, such as steps = 5000: draws have no other end")
             if self.mix or self.mix_size is not None:
@@ -195,6 +218,15 @@ def _source_identity(source: MixSource) -> dict[str, Any]:
     if source.ids is not None:  # the list decides, the splits do not
         apart |= {"splits"} | ({"ids"} if source.ids_digest is not None else set())
     return source.model_dump(mode="json", exclude=apart)
+
+
+def _check_splits(name: str, splits: tuple[str, ...], *, measuring: bool) -> None:
+    """Refuse splits that no version has, and, unless they are to measure models, those that do."""
+    for split in splits:
+        if split not in SPLITS:
+            raise ValueError(f"{name}: there is no split {split!r}, only {', '.join(SPLITS)}")
+        if split in UNTOUCHABLE and not measuring:
+            raise ValueError(f"{name}: the split {split} is not trained on: it measures models")
 
 
 _PARTS: dict[str, type[BaseModel]] = {"hold_out": HoldOut, "mix": MixSource}

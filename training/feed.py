@@ -6,9 +6,11 @@ lock, but hand each batch over through shared memory. Which is quicker depends o
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -136,6 +138,7 @@ class Feed:
                 prefetch_factor=max(2, -(-self.prefetch // self.workers)),
                 persistent_workers=True,
                 multiprocessing_context="spawn",
+                worker_init_fn=partial(_end_without, os.getpid()),
             )
         try:
             for delivered in self._processes:
@@ -199,6 +202,12 @@ class _Worker(Dataset[Any]):
         except SevenfoldError as error:
             return error
         return [len(rows) for rows in block], spec, buffer
+
+
+def _end_without(parent: int, worker: int) -> None:
+    """End a worker whose parent was killed while it started: torch watches only for one that dies later."""
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _as_it_is(delivered: Any) -> Any:

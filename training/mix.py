@@ -32,7 +32,7 @@ def slots(first: int, ratios: Sequence[float], size: int | None = None) -> tuple
     if any(not 0 <= r < float("inf") for r in ratios):
         raise SevenfoldError(f"the ratios are {list(ratios)}", where="mix", expected="numbers that are not negative")
     base = first if size is None else size / (1 + sum(ratios))
-    others = [round(base * r) for r in ratios]
+    others = [round(min(base * r, 2.0 * MOST)) for r in ratios]  # a product may be infinite
     found = (first if size is None else size - sum(others), *others)
     if found[0] < 0 or max(found) > MOST:
         raise SevenfoldError(

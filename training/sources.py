@@ -43,6 +43,12 @@ def blend(
     shown = _pixels(base.filter(held))
     hidden = _pixels(base.take(pa.array(selection.held_out)))
     counts = slots(len(selection.rows), [source.ratio for source in config.mix], config.mix_size)
+    for count, name in zip(counts, ["the base selection", *map(name_of, config.mix)], strict=True):
+        if not count and config.epochs != 0:
+            raise SevenfoldError(
+                f"{name} has no slot in an epoch of {sum(counts)}", where="mix",
+                do="change its ratio, or raise mix_size",
+            )  # fmt: skip
     every, rows, digests, left_out = [base], [selection.rows], [selection.digest], [0]
     total = base.num_rows
     for source, table in zip(config.mix, tables, strict=True):

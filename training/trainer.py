@@ -207,7 +207,7 @@ def _must_be_finite(loss: float, what: str, config: TrainConfig) -> None:
 def _new_model(task: Task, seed: int) -> torch.nn.Module:
     config = task.config
     assert config.size is not None and config.channels is not None
-    torch.manual_seed(seed)
+    torch.manual_seed(seed % 2**64)  # any whole number is a seed
     model = build_model(
         config.model, num_classes=len(task.classes), channels=config.channels, size=config.size,
         widths=config.widths, norm=config.norm,

@@ -176,6 +176,29 @@ def test_an_unknown_class_is_an_error_that_names_it(lake: Lake) -> None:
         task_of(lake, mix=[{"dataset": "more", "ratio": 1}])
 
 
+@pytest.mark.parametrize(
+    ("ratios", "size", "found"),
+    [
+        ([1e-300], None, "train of .* has no slot"),
+        ([1e308], None, r"would have \(90, \d{10}\) slots"),
+        ([1e308, 1e308], None, "slots"),
+        ([1e308], 40, "the base selection has no slot"),
+        ([0.5], 10**30, "slots"),
+    ],
+)
+def test_ratios_that_leave_a_source_without_a_slot_or_with_too_many_are_refused(
+    lake: Lake, ratios: list[float], size: int | None, found: str
+) -> None:
+    with pytest.raises(SevenfoldError, match=found):
+        task_of(lake, mix=[{"ref": "v1", "ratio": r} for r in ratios], mix_size=size)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64 - 1, 10**30, -(10**30)])
+def test_any_whole_number_is_a_seed(lake: Lake, seed: int) -> None:
+    (run,) = train(str(lake.root), config(seeds=[seed], epochs=1), Place())
+    assert run["seed"] == seed and run["samples"] == 90
+
+
 def test_all_content_ids_and_ratios_are_in_the_plan_and_the_identity(lake: Lake, tmp_path: Path) -> None:
     listed = without_zebras(lake, tmp_path)
 
@@ -305,5 +328,23 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         config(mix=[{"dataset": "more", "splits": ["test"], "ratio": 1}])
     with pytest.raises(SevenfoldError, match=r"'mix.0.ration'(.|\n)*'ratio'"):
         config(mix=[{"dataset": "more", "ration": 1}])
+    for key in ("mix_size", "workers", "loader_threads", "prefetch", "window", "batch_size", "seeds", "variant"):
+        with pytest.raises(SevenfoldError, match=key):
+            config(**{key: True})
+    for key in ("workers", "loader_threads", "prefetch"):
+        with pytest.raises(SevenfoldError, match=f"{key}: .*1024"):
+            config(**{key: 10**30})
+    with pytest.raises(SevenfoldError, match=r"mix\.0: ratio is true"):
+        config(mix=[{"dataset": "more", "ratio": True}])
+    with pytest.raises(SevenfoldError, match="ids and splits"):
+        config(mix=[{"ids": "x.json", "splits": ["pool"], "ratio": 1}])
+    with pytest.raises(SevenfoldError, match="splits: there is no split 'tset'"):
+        config(mix=[{"splits": ["train", "tset"], "ratio": 1}])
+    for name, splits in (("eval_splits", ["vall"]), ("train_splits", ["tran"]), ("train_splits", ["train", "test"])):
+        with pytest.raises(SevenfoldError, match=name):
+            config(**{name: splits})
+    for ignored in ({"window": 3}, {"tail": "drop"}):
+        with pytest.raises(SevenfoldError, match="no window and no tail"):
+            parse({"dataset": "toy", "sampling": "with_replacement", "steps": 7, **ignored})
     again = parse({"dataset": "toy", "sampling": "with_replacement", "steps": 7}).changed(lr=0.2)
     assert again.epochs is None and "epochs" not in again.model_dump()
