@@ -39,6 +39,9 @@ class Fillable(Protocol):
     def finish(self, batch: dict[str, np.ndarray]) -> None:
         """Mask what failed."""
 
+    def share_memory(self, among: int) -> None:
+        """Keep no more than this part of what a process may keep."""
+
     def split(self, batch: dict[str, torch.Tensor], sizes: Sequence[int]) -> list[dict[str, torch.Tensor]]:
         """Cut a batch into batches."""
 
@@ -129,7 +132,7 @@ class Feed:
     def _by_processes(self) -> Iterator[dict[str, torch.Tensor]]:
         if self._processes is None:
             self._processes = DataLoader(
-                _Worker(self.dataset),
+                _Worker(self.dataset, self.workers),
                 batch_sampler=_Blocks(self),
                 num_workers=self.workers,
                 collate_fn=_as_it_is,
@@ -184,8 +187,12 @@ class _Blocks:
 class _Worker(Dataset[Any]):
     """The dataset as a worker process sees it: several batches a call, made in one piece of shared memory."""
 
-    def __init__(self, dataset: Fillable) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Fillable, workers: int) -> None:
+        self.dataset, self.workers = dataset, workers
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.dataset.share_memory(self.workers)
 
     def __getitems__(self, block: list[list[int]]) -> tuple[list[int], list[Column], torch.Tensor] | SevenfoldError:
         rows = np.asarray([row for batch in block for row in batch], dtype=np.int64)
