@@ -87,7 +87,7 @@ def build(folder: Path) -> Lake:
         config = {"run_id": run, "dataset": "pets", "content_id": version.content_id, "seed": number}
         (lake.root / "runs" / run).mkdir(parents=True)
         (lake.root / "runs" / run / "config.json").write_text(json.dumps(config))
-        steps = StepLog(lake.root / "runs" / run / "steps", run, 0)
+        steps = StepLog(lake.store, f"runs/{run}/steps", run, 0)
         for step in range(10):
             wait = 0.02 + 0.06 * number
             steps.add(
