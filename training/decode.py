@@ -24,6 +24,9 @@ Scaling = Literal["scaled", "exact"]
 REDUCING_GAP = 2
 """How much larger than wanted a scaled JPEG still is: Pillow's own choice in `Image.thumbnail`."""
 
+_TOGETHER = 1 << 16
+"""Bytes of small images that go to their places at once."""
+
 _JPEG = b"\xff\xd8\xff"
 _NUMPY = b"\x93NUMPY"
 _NUMPY_HEADER = re.compile(rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d+), (\d+)(?:, (\d+))?\), \} *\n")
@@ -78,31 +81,34 @@ def decode(data: Data, size: int, channels: int, scaling: Scaling = "scaled") ->
 
 
 def decode_into(
-    images: np.ndarray, slots: Sequence[int], files: Sequence[Data | None], scaling: Scaling = "scaled"
+    images: np.ndarray, slots: Sequence[int] | np.ndarray, files: Sequence[Data], scaling: Scaling = "scaled"
 ) -> list[int]:
     """Decode files into `images[slots]`; the slots where that failed are returned, their pixels are undefined.
 
     Parameters
     ----------
     images : uint8 [b, size, size, channels]
-    slots : [n]; files : [n], None is skipped and not a failure of decoding.
+    slots : [n]; files : [n]
     """
     size, channels = images.shape[1], images.shape[3]
     plain, jpeg, colour = _plain_jpeg(size), simplejpeg.decode_jpeg, _COLOURS[channels]
-    place = _off_32((size, size, channels))
+    to = np.asarray(slots, np.int64)
+    together = max(min(_TOGETHER // max(size * size * channels, 1), len(files)), 1)
+    some = _off_32((together, size, size, channels))
+    places = list(some)
     failed = []
-    for slot, data in zip(slots, files, strict=True):
-        if data is None:
-            continue
-        try:
-            if plain(data):
-                jpeg(data, colour, buffer=place)
-                images[slot] = place
-            else:
-                images[slot] = decode(data, size, channels, scaling)
-        except ValueError as error:
-            if isinstance(error, Undecodable) or not _second_try(images[slot], data, scaling):
-                failed.append(slot)
+    for i in range(0, len(files), together):
+        part = files[i : i + together]
+        for at, place, data in zip(range(i, i + together), places, part, strict=False):
+            try:
+                if plain(data):
+                    jpeg(data, colour, buffer=place)
+                else:
+                    place[:] = decode(data, size, channels, scaling)
+            except ValueError as error:
+                if isinstance(error, Undecodable) or not _second_try(place, data, scaling):
+                    failed.append(int(to[at]))
+        images[to[i : i + together]] = some[: len(part)]
     return failed
 
 

@@ -224,7 +224,7 @@ class SampleDataset(ShardDataset):
         if not good.all():
             batch["status"][slots[~good]] = UNREADABLE
             slots, files = slots[good], [files[i] for i in np.flatnonzero(good)]
-        for failed in decode_into(batch["images"], slots.tolist(), files, self.scaling):
+        for failed in decode_into(batch["images"], slots, files, self.scaling):
             batch["status"][failed] = UNDECODABLE
 
     def decoded_bytes(self) -> int:
