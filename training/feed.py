@@ -141,7 +141,7 @@ class Feed:
         if self._processes is None:
             self._processes = DataLoader(
                 _Worker(self.dataset, self.workers, ahead + _IN_HAND),
-                batch_sampler=_Blocks(self),
+                batch_sampler=_Blocks(self),  # type: ignore[arg-type]  # torch passes on what it yields, unseen
                 num_workers=self.workers,
                 collate_fn=_as_it_is,
                 prefetch_factor=ahead,

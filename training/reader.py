@@ -109,7 +109,7 @@ class ShardReader:
 
     def _load(self, shard: int, length: int) -> memoryview | None:
         """The first bytes of a shard, None when the disk fails."""
-        data = memoryview(np.empty(length, np.uint8))
+        data = np.empty(length, np.uint8).data
         at = 0
         with self._open(shard) as fd:
             while at < length and (found := _bytes_read(fd, at, (data[at:],))):
