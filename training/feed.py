@@ -15,13 +15,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.buffers import BufferPool, Column, nbytes, tensors, views
+from sevenfold.training.ring import Borrower, Lender, Lent, Returned
 
 _PART = 1 << 20
 """Bytes of a batch that are worth a thread of their own: smaller parts cost more in handing over than they save."""
+_IN_HAND = 4
+"""Pieces of memory beyond those asked for: in the consumer's hands, the one before, and what requests tell late."""
 _BLOCK = 1 << 22
 """Bytes that a worker delivers at once, in whole batches: a delivery costs as much as dozens of small images."""
 
@@ -40,6 +43,9 @@ class Fillable(Protocol):
 
     def finish(self, batch: dict[str, np.ndarray]) -> None:
         """Mask what failed."""
+
+    def share_memory(self, among: int) -> None:
+        """Keep no more than this part of what a process may keep."""
 
     def split(self, batch: dict[str, torch.Tensor], sizes: Sequence[int]) -> list[dict[str, torch.Tensor]]:
         """Cut a batch into batches."""
@@ -69,7 +75,9 @@ class Feed:
         self.dataset, self.sampler = dataset, sampler
         self.workers, self.threads, self.prefetch = workers, threads, prefetch
         self._buffers = BufferPool(keep=max(prefetch, threads) + 3)
+        self.memory = Borrower()
         self._processes: DataLoader[Any] | None = None
+        self._whole = True  # no iteration over worker processes is under way, or was left early
 
     def __len__(self) -> int:
         """Batches left in the sampler's epoch."""
@@ -84,6 +92,8 @@ class Feed:
     def close(self) -> None:
         """End the worker processes."""
         self._processes = None
+        if self._whole:
+            self.memory.restart()
 
     def _begin(self, rows: Sequence[int]) -> tuple[int, dict[str, np.ndarray]]:
         at = np.asarray(rows, dtype=np.int64)
@@ -129,25 +139,32 @@ class Feed:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _by_processes(self) -> Iterator[dict[str, torch.Tensor]]:
+        ahead = max(2, -(-self.prefetch // self.workers))
         if self._processes is None:
             self._processes = DataLoader(
-                _Worker(self.dataset),
-                batch_sampler=_Blocks(self),
+                _Worker(self.dataset, self.workers, ahead + _IN_HAND),
+                batch_sampler=_Blocks(self),  # type: ignore[arg-type]  # torch passes on what it yields, unseen
                 num_workers=self.workers,
                 collate_fn=_as_it_is,
-                prefetch_factor=max(2, -(-self.prefetch // self.workers)),
+                prefetch_factor=ahead,
                 persistent_workers=True,
                 multiprocessing_context="spawn",
                 worker_init_fn=partial(_end_without, os.getpid()),
             )
+        if not self._whole:
+            self.memory.restart()
+        self._whole = False
         try:
             for delivered in self._processes:
                 if isinstance(delivered, SevenfoldError):
                     raise delivered
-                sizes, spec, buffer = delivered
-                block = tensors(views(spec, buffer.numpy()))
-                del buffer, delivered
-                yield from self.dataset.split(block, sizes)
+                sizes, spec, lent = delivered
+                block = tensors(views(spec, self.memory.receive(lent)))
+                del lent, delivered
+                parts = self.dataset.split(block, sizes)
+                del block
+                yield from _handed_over(parts)
+            self._whole = True
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
@@ -159,6 +176,13 @@ class Feed:
             ) from error
 
 
+def _handed_over(parts: list[dict[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
+    """Each of the parts, keeping none."""
+    parts.reverse()
+    while parts:
+        yield parts.pop()
+
+
 class _Blocks:
     """The sampler's batches in groups, so that small ones travel together."""
 
@@ -168,7 +192,7 @@ class _Blocks:
     def __len__(self) -> int:
         return len(self.feed.sampler)
 
-    def __iter__(self) -> Iterator[list[list[int]]]:
+    def __iter__(self) -> Iterator[tuple[Returned, list[list[int]]]]:
         block: list[list[int]] = []
         most = 0
         for rows in self.feed.sampler:
@@ -178,30 +202,41 @@ class _Blocks:
                 most = max(1, min(_BLOCK // size, len(self.feed.sampler) // (4 * self.feed.workers)))
             block.append(rows)
             if len(block) == most:
-                yield block
+                yield self.feed.memory.returned(), block
                 block = []
         if block:
-            yield block
+            yield self.feed.memory.returned(), block
 
 
 class _Worker(Dataset[Any]):
     """The dataset as a worker process sees it: several batches a call, made in one piece of shared memory."""
 
-    def __init__(self, dataset: Fillable) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Fillable, workers: int, pieces: int) -> None:
+        self.dataset, self.workers, self.pieces = dataset, workers, pieces
+        self._memory: Lender | None = None
 
-    def __getitems__(self, block: list[list[int]]) -> tuple[list[int], list[Column], torch.Tensor] | SevenfoldError:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.dataset.share_memory(self.workers)
+
+    def __getitems__(
+        self, request: tuple[Returned, list[list[int]]]
+    ) -> tuple[list[int], list[Column], Lent] | SevenfoldError:
+        if self._memory is None:
+            info = get_worker_info()
+            self._memory = Lender(info.id if info else 0, self.pieces)
+        returned, block = request
         rows = np.asarray([row for batch in block for row in batch], dtype=np.int64)
         spec = self.dataset.columns(rows)
-        buffer = torch.empty(nbytes(spec), dtype=torch.uint8).share_memory_()
-        batch = views(spec, buffer.numpy())
+        lent, buffer = self._memory.lend(nbytes(spec), returned)
+        batch = views(spec, buffer)
         try:
             self.dataset.begin(batch, rows)
             self.dataset.fill(batch, 0, len(rows))
             self.dataset.finish(batch)
         except SevenfoldError as error:
             return error
-        return [len(rows) for rows in block], spec, buffer
+        return [len(rows) for rows in block], spec, lent
 
 
 def _end_without(parent: int, worker: int) -> None:

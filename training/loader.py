@@ -24,6 +24,7 @@ from sevenfold.training.buffers import BufferPool, Column, nbytes, tensors, view
 from sevenfold.training.decode import Scaling, Undecodable, decode, decode_into
 from sevenfold.training.draw import keys
 from sevenfold.training.feed import Batches, Feed
+from sevenfold.training.held import worth_holding
 from sevenfold.training.plan import PAD
 from sevenfold.training.reader import ShardReader
 
@@ -58,9 +59,10 @@ class ShardDataset(Dataset[Batch]):
             samples["ext"].is_valid().to_numpy() if "ext" in samples.column_names else np.zeros(len(self.masked), bool)
         )
         self._status = np.select([~self.masked, known], [OK, UNDECODABLE], TAKEN_DOWN).astype(np.uint8)
-        self.reader = ShardReader(partial(_find, shard_path, self.shards))
         self.offsets = pc.fill_null(samples["offset"], 0).to_numpy().astype(np.int64)
         self.sizes = pc.fill_null(samples["size"], 0).to_numpy().astype(np.int64)
+        lengths = worth_holding(self.groups, self.offsets + self.sizes, len(self.shards))
+        self.reader = ShardReader(partial(_find, shard_path, self.shards), lengths=lengths)
         self.labels = label_numbers(samples["label"], classes)
         self.weights = samples["weight"].to_numpy().astype(np.float32)
         self._names: pa.Table | None = samples.select(["id", "path"])
@@ -145,6 +147,10 @@ class ShardDataset(Dataset[Batch]):
             batch["label"][bad], batch["weight"][bad] = -1, 0
             self._blank(batch, bad)
 
+    def share_memory(self, among: int) -> None:
+        """Take this process's part of the memory for shards: one of `among` that read at the same time."""
+        self.reader.share_memory(among)
+
     def split(self, batch: Batch, sizes: Sequence[int]) -> list[Batch]:
         """Cut a batch into batches of these sizes, which share its memory."""
         parts = {name: column.split(list(sizes)) for name, column in batch.items()}
@@ -204,17 +210,21 @@ class SampleDataset(ShardDataset):
             np.copyto(status, self.status[np.maximum(rows, 0)], where=status == OK)
             return
         slots, rows = self._slots(batch, start, stop)
-        sizes = self.sizes[rows]
+        groups, offsets, sizes = self.groups[rows], self.offsets[rows], self.sizes[rows]
         ends = np.cumsum(sizes)
-        # one buffer for all files: as objects of their own they would scatter the heap that libjpeg allocates from,
-        # which alone costs it a fifth at 32 pixels
-        data = self._scratch.take(int(ends[-1]) if len(ends) else 0).data
-        files = [data[start:end] for start, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
-        good = self.reader.read_into(self.groups[rows], self.offsets[rows], sizes, files)
+        files = self.reader.slices(groups, offsets, sizes)
+        if files is None:
+            # one buffer for all files: as objects of their own they would scatter the heap that libjpeg allocates
+            # from, which alone costs it a fifth at 32 pixels
+            data = self._scratch.take(int(ends[-1]) if len(ends) else 0).data
+            files = [data[start:end] for start, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+            good = self.reader.read_into(groups, offsets, sizes, files)
+        else:
+            good = np.fromiter(map(len, files), np.int64, len(files)) == sizes
         if not good.all():
             batch["status"][slots[~good]] = UNREADABLE
             slots, files = slots[good], [files[i] for i in np.flatnonzero(good)]
-        for failed in decode_into(batch["images"], slots.tolist(), files, self.scaling):
+        for failed in decode_into(batch["images"], slots, files, self.scaling):
             batch["status"][failed] = UNDECODABLE
 
     def decoded_bytes(self) -> int:
@@ -269,9 +279,15 @@ class ByteDataset(ShardDataset):
     def fill(self, batch: dict[str, np.ndarray], start: int, stop: int) -> None:
         """Read the files of slots start .. stop."""
         slots, rows = self._slots(batch, start, stop)
-        sizes, starts, data = self.sizes[rows], batch["offsets"][slots], batch["data"].data
-        places = [data[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)]
-        good = self.reader.read_into(self.groups[rows], self.offsets[rows], sizes, places)
+        groups, offsets, sizes = self.groups[rows], self.offsets[rows], self.sizes[rows]
+        data, begin, end = batch["data"], int(batch["offsets"][start]), int(batch["offsets"][stop])
+        files = self.reader.slices(groups, offsets, sizes)
+        if files is not None and len(joined := b"".join(files)) == end - begin:
+            data[begin:end] = np.frombuffer(joined, np.uint8)
+            return
+        starts = batch["offsets"][slots]
+        places = [data.data[a:b] for a, b in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)]
+        good = self.reader.read_into(groups, offsets, sizes, places)
         if not good.all():
             batch["status"][slots[~good]] = UNREADABLE
 

@@ -37,7 +37,7 @@ def probe(
     ----------
     images, files : the same rows, decoded and not.
     rows : int64, what to read; a sample of them is used, in random order.
-    seconds : for measuring; starting worker processes takes some more.
+    seconds : for measuring, in which one round is always made; starting worker processes takes some more.
 
     Raises SevenfoldError when there are no rows or none of them decodes.
     """
@@ -63,11 +63,15 @@ def probe(
         for key, feed in feeds.items():  # starts the processes, and tells how many batches fill a turn
             progress(0, _ROUNDS, f"starting {key[1].name}")
             _calibrate(feed, turn)
+        begun = perf_counter()
         for done in range(_ROUNDS):
             progress(done, _ROUNDS, "measuring the loader")
             for key, feed in feeds.items():
                 found[key].append(_rate(feed))
             decoding.append(memory.rate(turn))
+            # where a few batches take longer than a turn, fewer rounds fit into the time
+            if (perf_counter() - begun) * (done + 2) / (done + 1) > seconds:
+                break
     finally:
         for feed in feeds.values():
             feed.close()
@@ -87,7 +91,7 @@ class _Repeated:
     def __init__(self, rows: np.ndarray, batch_size: int) -> None:
         random = np.random.default_rng(0)
         self.pool = random.permutation(rows)[: max(_BUDGET, 4 * batch_size)]
-        self.batch_size, self.count = batch_size, 2
+        self.batch_size, self.count = batch_size, 1
 
     def copy(self) -> _Repeated:
         """The same, with a count of its own."""
@@ -136,7 +140,7 @@ def _calibrate(feed: Feed, turn: float) -> None:
     batches = feed.sampler
     assert isinstance(batches, _Repeated)
     _rate(feed)
-    batches.count = 2 * max(feed.workers, 1)
+    batches.count = max(feed.workers, 1)
     batches.count = max(batches.count, int(turn * _rate(feed) / batches.batch_size))
 
 

@@ -283,6 +283,37 @@ def test_workers_deliver_bytes_epoch_after_epoch_and_end(toy_lake: Lake) -> None
     assert not active_children()
 
 
+def shared_memory() -> int:
+    """Pieces of shared memory that this process has mapped, by any name or none."""
+    return Path("/proc/self/maps").read_text().count("/torch_")
+
+
+def test_workers_use_their_memory_again_but_never_under_a_batch_that_is_kept(toy_lake: Lake) -> None:
+    dataset = dataset_of(toy_lake)
+    batches = [np.random.default_rng(i).integers(0, 150, 20).tolist() for i in range(80)]
+    expected = [dataset.__getitems__(rows) for rows in batches]
+    before = shared_memory()
+    loader = make_loader(dataset, batches, workers=2)
+    early = []
+    for batch in loader:
+        early.append(batch["images"])  # of an iteration that is left early
+        if len(early) == 30:
+            break
+    for _ in range(4):
+        assert all(same(a, b) for a, b in zip(loader, expected, strict=True))
+    pieces = shared_memory() - before
+    assert 0 < pieces <= 30 + 2 * 6
+    kept = [batch["images"] for batch in loader]
+    for _ in range(2):
+        assert all(same(a, b) for a, b in zip(loader, expected, strict=True))
+    assert all(torch.equal(images, b["images"]) for images, b in zip(kept, expected, strict=True))
+    assert all(torch.equal(images, b["images"]) for images, b in zip(early, expected, strict=False))
+    del kept, early, batch
+    loader.close()
+    gc.collect()
+    assert shared_memory() == before and not active_children()
+
+
 def test_an_error_in_a_worker_is_raised_here(toy_lake: Lake, tmp_path: Path) -> None:
     dataset = SampleDataset(tmp_path.joinpath, toy_lake.samples("toy"), ["class0"], 16, 3)  # no shard lies there
     with pytest.raises(SevenfoldError, match="sevenfold verify"):
