@@ -245,6 +245,7 @@ class SampleDataset(ShardDataset):
                     progress(min((i + 1) * _CHUNK, len(self)), len(self), "decoding")
         self.finish(batch)
         self.decoded, self.status = batch["images"], batch["status"]
+        self.reader.share_memory(1)  # lets go of the shards: nothing is read from them any more
 
     def _blank(self, batch: dict[str, np.ndarray], bad: np.ndarray) -> None:
         batch["images"][bad] = 0
