@@ -78,15 +78,15 @@ def choose(rates: Rates, batch_size: int, step_ms: float | None = None) -> Choic
     decoded = rates.decoded
     serial = decoded[Setting()]
     read, decode = 1e6 / rates.reading, 1e6 / rates.decoding
-    total = 1e6 / serial
-    rest = max(total - read - decode, 0.0)
-    share = decode / max(total, read + decode)
+    total = max(1e6 / serial, read + decode)  # measured apart: on a busy machine the parts may exceed the whole
+    rest = total - read - decode
+    share = decode / total
     reasons = []
     if rates.load >= _BUSY:
         reasons.append(f"The machine was busy (load {rates.load:.1f} per core): measure again when it is idle.")
     reasons.append(
-        f"In one thread a sample takes {_us(total)}: {_us(read)} to read, {_us(decode)} to decode"
-        + (f", {_us(rest)} for the rest." if rest > 0.02 * total else ".")
+        f"In one thread a sample takes {_us(total)}: {_share(share)} of it is decoding, {_share(read / total)} reading"
+        + (f", {_share(rest / total)} the rest." if rest > 0.02 * total else ".")
     )
     allowed = {s: r for s, r in decoded.items() if not s.workers or share >= 0.5}
     if share < 0.5:
@@ -106,8 +106,8 @@ def choose(rates: Rates, batch_size: int, step_ms: float | None = None) -> Choic
     if chosen == Setting():
         chosen = ahead
         reasons.append(
-            f"Nothing is more than a tenth quicker than one thread ({_text(serial)}). "
-            "It works ahead while the trainer computes."
+            f"Nothing is more than a tenth quicker than serial ({_text(serial)}). "
+            "One thread works ahead while the trainer computes."
         )
     else:
         many = "" if chosen.workers + chosen.threads > 1 else "s"
@@ -154,6 +154,10 @@ def _what_holds_back(decoded: dict[Setting, float], chosen: Setting, decode: flo
 
 def _us(microseconds: float) -> str:
     return f"{microseconds / 1000:.2f} ms" if microseconds >= 1000 else f"{microseconds:.1f} us"
+
+
+def _share(part: float) -> str:
+    return f"{part:.0%}" if part >= 0.01 else "under 1%"
 
 
 def _text(rate: float) -> str:
