@@ -97,17 +97,17 @@ def base(images: Images, loader: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rates(images: Images, work: str, seconds: float, quick: bool) -> list[Case]:
+def rates(images: Images, work: str, seconds: float, quick: bool, processes: list[int]) -> list[Case]:
     """The measured cases of bytes or decoded: every loader, decoder and number of workers; and the bare loops."""
     cases = []
     known = DECODERS[1:] if quick else DECODERS
     for loader in ("ours", *PEERS):
         decoders = [None] if work == "bytes" else ["simplejpeg"] if loader == "ours" else list(known)
-        ways = [(0, 0)] if quick else [(0, 0), (1, 1), (2, 1)]
+        ways = [(0, 0)] if quick else [(0, 0), *((n, 1) for n in processes)]
         if loader == "ours":  # also threads that work ahead, in this process
             ways = [(0, 0), (2, 1), (0, 2)] if quick else [*ways, (0, 1), (0, 2)]
         for decoder in decoders:
-            for workers, threads in ways:
+            for workers, threads in ways[:1] if decoder == "pillow" else ways:  # with workers, by the fast decoder
                 spec = base(
                     images, loader, task="measure", work=work, decoder=decoder, workers=workers, threads=threads,
                     seconds=seconds,
@@ -139,11 +139,11 @@ def check(runner: Runner, images: Images, works: list[str], quick: bool) -> None
             raise SystemExit(f"{images.name} {work}: the loaders do not deliver the same\n{listed}")
 
 
-def resuming(runner: Runner, images: Images, scratch: Path, quick: bool) -> list[Case]:
+def resuming(runner: Runner, images: Images, scratch: Path, quick: bool, processes: list[int]) -> list[Case]:
     """First batches of a fresh start and of a resumed one; the states are saved here, once."""
     cases = []
     for loader in ("ours", *PEERS):
-        for workers in (0,) if quick else (0, 2):
+        for workers in (0,) if quick else (0, *processes):
             state = scratch / f"{images.name}-{loader}-{workers}.state"
             spec = base(
                 images, loader, work="decoded", decoder="simplejpeg", workers=workers, seed=1, state=str(state), at=0.9
@@ -196,14 +196,16 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, help="photographs; without it there are none")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each warm rate")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each warm rate")
     parser.add_argument(
         "--quick", action="store_true", help="few images, one short round without Pillow: to see that it runs"
     )
+    parser.add_argument("--workers", default="2", help="numbers of worker processes beside none: 1,2")
     parser.add_argument("--no-cold", action="store_true")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the data and the figures (raw.json) there")
     chosen = parser.parse_args()
     works = chosen.workloads.split(",")
+    processes = [int(n) for n in chosen.workers.split(",")]
     if unknown := set(works) - set(WORKLOADS):
         parser.error(f"there is no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
     if chosen.quick:
@@ -216,16 +218,16 @@ def main() -> None:
         folder = chosen.keep or Path(temporary)
         runner = Runner(chosen.peers, scratch)
         sets = [small(folder, chosen.zip, 2_000 if chosen.quick else 20_000)] if chosen.zip else []
-        sets += [photos(folder, chosen.photos, 200 if chosen.quick else 2_000)] if chosen.photos else []
+        sets += [photos(folder, chosen.photos, 200 if chosen.quick else 1_000)] if chosen.photos else []
         cases: list[Case] = []
         for images in sets:
             prepare(images, ("ours", *PEERS), runner.ask)
             rated = [w for w in ("bytes", "decoded") if w in works]
             check(runner, images, rated[-1:] if chosen.quick else rated, chosen.quick)
             for work in rated:
-                cases += rates(images, work, chosen.seconds, chosen.quick)
+                cases += rates(images, work, chosen.seconds, chosen.quick, processes)
             if "resume" in works:
-                cases += resuming(runner, images, scratch, chosen.quick)
+                cases += resuming(runner, images, scratch, chosen.quick, processes)
         found = measure(runner, cases, chosen.rounds, not chosen.no_cold, chosen.keep)
         if "memory" in works:
             for images in sets:
