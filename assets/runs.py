@@ -81,6 +81,8 @@ def compare_arms(arms: dict[str, dict[int, float]]) -> str:
     """What the arms of :func:`arms_of` say, over the seeds that all three have; empty without any."""
     from sevenfold.training.gains import compare_gains
 
+    if not arms:
+        return ""
     before, mined, random = arms.values()
     seeds = sorted(before.keys() & mined.keys() & random.keys())
     if not seeds:
