@@ -97,8 +97,8 @@ def kill_during_training(root: Path | str, settings: TrainConfig, after: int) ->
 @pytest.mark.parametrize(
     ("where", "ranks"),
     [
-        pytest.param("disk", 1, marks=pytest.mark.slow),
-        ("disk", 2),
+        ("disk", 1),
+        pytest.param("disk", 2, marks=pytest.mark.slow),
         ("bucket", 1),
         pytest.param("bucket", 2, marks=pytest.mark.slow),
     ],
@@ -176,7 +176,7 @@ def test_a_whole_checkpoint_of_another_run_is_refused(toy_root: Path, forged: st
     elif forged == "precision":
         del meta["precision"]
     elif forged == "tensors":
-        del values[next(iter(values))]
+        del values[next(name for name in values if name.startswith("model."))]
     else:
         values = {name: value.new_zeros(*value.shape, 2) for name, value in values.items()}
     checkpoint.clean(store, folder, 0)
