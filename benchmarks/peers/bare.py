@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from peers.decoding import DECODERS, resized
+from peers.decoding import DECODERS
 from peers.protocol import Peer, Spec, run
 
 
@@ -24,15 +24,13 @@ def bare(_: Peer, spec: Spec) -> Spec:
         done = 0
         while True:
             for data in part:
-                pixels = decode(data)
-                if side:
-                    resized(pixels, side)
+                decode(data, side)
                 done += 1
                 if not done % 64 and time.monotonic() > until:
                     return done
 
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(decode, files[:64]))
+        list(pool.map(decode, files[:64], [side] * 64))
         begun = time.monotonic()
         parts = [files[i::threads] for i in range(threads)]
         done = list(pool.map(loop, parts, [begun + spec["seconds"]] * threads))

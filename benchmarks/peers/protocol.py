@@ -181,5 +181,8 @@ def run(peer: Peer, **more: Callable[[Peer, Spec], Spec]) -> None:
         peer.prepare(spec)
         found = {}
     else:
+        import torch
+
+        torch.set_num_threads(1)  # one core for each thread and process that is counted; resizing would take all
         found = tasks[task](peer, spec)
     print(json.dumps(found), flush=True)
