@@ -142,7 +142,7 @@ def test_a_cache_that_is_barred_is_named(bucket: str, read: Callable[[BucketStor
     assert caught.value.where.startswith(str(store.cache / "states"))
 
 
-@pytest.mark.parametrize("what", ["read", "replace"])
+@pytest.mark.parametrize("what", [pytest.param("read", marks=pytest.mark.slow), "replace"])
 def test_an_outage_costs_time_but_no_answer(what: str, proxy: Any, bucket: str, proxying: ModuleType) -> None:
     """A store that has answered before is asked until the time is over, however quickly it refuses."""
     store = BucketStore(bucket, timeout=10)

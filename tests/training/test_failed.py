@@ -46,7 +46,7 @@ def broken(toy_root: Path) -> tuple[Lake, list[str]]:
     return lake, sorted(chosen["id"].to_pylist())
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_failed_is_named_and_counted_whichever_rank_met_it(broken: tuple[Lake, list[str]], ranks: int) -> None:
     lake, ids = broken
     settings = config(ranks=ranks, checkpoint_every=1, keep_checkpoints=99)

@@ -213,7 +213,9 @@ def test_pixels_that_are_kept_are_decoded_in_row_order(
     assert sorted(order) == list(range(len(order))) and max(abs(a - i) for i, a in enumerate(order)) <= 4
 
 
-@pytest.mark.parametrize("kind", ["variant", "mix", "taken down"])
+@pytest.mark.parametrize(
+    "kind", ["taken down", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("variant", "mix"))]
+)
 def test_the_weights_are_the_same_with(
     kind: str, proxy: Any, lakes: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +267,7 @@ def test_a_shard_that_is_gone_is_one_clear_error(lakes: tuple[Path, str], thread
     assert steps and any(digest in caught.value.where for digest in digests)
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_now_and_then_and_a_cache_that_is_emptied_change_nothing(
     proxy: Any, lakes: tuple[Path, str]
 ) -> None:
