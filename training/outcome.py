@@ -79,6 +79,7 @@ def publish(
 
 def describe(task: Task, run: str, seed: int, code: str, learner: Learner) -> dict[str, Any]:
     """What config.json says of a run: its identity, its data, and how it is carried out."""
+    mixed = task.sources()
     return {
         "run_id": run,
         "dataset": task.config.dataset,
@@ -96,6 +97,7 @@ def describe(task: Task, run: str, seed: int, code: str, learner: Learner) -> di
         "device": learner.place.device.type,
         "torch": torch.__version__,
         "config": task.config.model_dump(mode="json"),
+        **({"mix": mixed} if mixed else {}),
     }
 
 

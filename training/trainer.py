@@ -75,10 +75,10 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
             where=config.dataset,
             do="lower batch_size, or use tail: pad",
         )
-    about = {**describe(task, run, seed, code, learner), **({"mix": mixed} if (mixed := task.sources()) else {})}
     drawing = config.sampling == "with_replacement"
     state, notes = _resume(task, run, learner, sampler)
     resumed_from = state.step
+    about = describe(task, run, seed, code, learner)  # the precision of a run that goes on is its checkpoint's
     if place.rank == 0:
         drop_parts(store, run_key(run, "steps"), state.step)
         checkpoint.clean(store, run_key(run, "checkpoints"), state.step)
