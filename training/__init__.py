@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sevenfold.training.config import TrainConfig
     from sevenfold.training.draws import DrawPlan
-    from sevenfold.training.loader import ByteDataset, SampleDataset, collate, make_loader
+    from sevenfold.training.feed import collate
+    from sevenfold.training.loader import ByteDataset, SampleDataset, make_loader
     from sevenfold.training.models import build_model, load_weights, residual_cnn
     from sevenfold.training.order import Layout, layout
     from sevenfold.training.plan import EpochPlan
@@ -39,7 +40,7 @@ _HOMES = {
     "SampleDataset": "loader",
     "TrainConfig": "config",
     "build_model": "models",
-    "collate": "loader",
+    "collate": "feed",
     "layout": "order",
     "load_weights": "models",
     "make_loader": "loader",

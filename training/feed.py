@@ -145,7 +145,7 @@ class Feed:
                 _Worker(self.dataset, self.workers, ahead + _IN_HAND),
                 batch_sampler=_Blocks(self),  # type: ignore[arg-type]  # torch passes on what it yields, unseen
                 num_workers=self.workers,
-                collate_fn=_as_it_is,
+                collate_fn=collate,
                 prefetch_factor=ahead,
                 persistent_workers=True,
                 multiprocessing_context="spawn",
@@ -245,5 +245,6 @@ def _end_without(parent: int, worker: int) -> None:
         os._exit(1)
 
 
-def _as_it_is(delivered: Any) -> Any:
+def collate(delivered: Any) -> Any:
+    """The `collate_fn` of a loader around the datasets of loader.py: what they deliver comes collated."""
     return delivered

@@ -326,11 +326,6 @@ def make_loader(dataset: ShardDataset, sampler: Batches, workers: int = 0, threa
     return Feed(dataset, sampler, 0 if kept else workers, 0 if kept else threads, prefetch)
 
 
-def collate(batch: Batch) -> Batch:
-    """The `collate_fn` for a loader of torch's own around these datasets: a batch comes collated."""
-    return batch
-
-
 def _find(shard_path: Callable[[str], Path], shards: Sequence[str], number: int) -> Path:
     return shard_path(shards[number])
 
