@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
         ("at", pa.float64()),
     ]
 )
-"""One row per verdict; ``thresholds`` and ``data`` are JSON, ``at`` the unix time of the check run (null: not given)."""
+"""One row per verdict; ``thresholds`` and ``data`` are JSON, ``at`` the unix time of the check run (or null)."""
 
 
 @dataclass(frozen=True)
