@@ -8,7 +8,8 @@ import numpy as np
 
 from sevenfold.intervals import mean_interval
 from sevenfold.quality import policy as limits
-from sevenfold.quality.verdict import Verdict
+from sevenfold.quality.context import Check, Context
+from sevenfold.quality.verdict import Verdict, missing
 
 
 def selection_gain(
@@ -77,3 +78,26 @@ def selection_gain(
         message=said,
         remedy=remedy,
     )
+
+
+def _gain(context: Context) -> Verdict:
+    gain = context.gain
+    if gain is None:
+        return missing(
+            "value",
+            "selection_gain",
+            context.subject,
+            "No pair of selections was trained.",
+            "Mine a queue, and train its version and the random control's with the same seeds.",
+        )
+    return selection_gain(
+        gain.chosen,
+        gain.control,
+        subject=context.subject,
+        reference=gain.reference,
+        policy=context.policy.value,
+        what=gain.what,
+    )
+
+
+CHECKS = (Check("value", "selection_gain", _gain, ("version",)),)
