@@ -18,6 +18,7 @@ MODULES = (
     "suite",
     "variety",
     "veracity",
+    "labels",
     "value",
     "volume",
     "volatility",

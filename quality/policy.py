@@ -55,6 +55,19 @@ class Veracity(_Section):
     )
     fail_error_share: float = Field(0.15, ge=0, le=1, description="fail when that upper bound exceeds this")
     min_n: int = Field(500, ge=1, description="out-of-fold predictions needed to estimate label errors")
+    min_alpha: float = Field(
+        0.667, ge=-1, le=1, description="warn when annotators agree surely less than this (Krippendorff's alpha)"
+    )
+    max_annotator_gap: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="warn when an annotator is surely less often right than the rest by more than this",
+    )
+    min_consensus: float = Field(
+        0.7, ge=0, le=1, description="samples are named whose annotators make no label this likely"
+    )
+    min_answered: int = Field(50, ge=1, description="samples with several answers needed to judge annotators")
     max_hash_bits: int = Field(6, ge=0, le=7, description="perceptual hashes this close are near-duplicate candidates")
     max_pixel_distance: float = Field(
         6.0, ge=0, description="candidates confirm when their mean absolute pixel difference (0..255) is at most this"

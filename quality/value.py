@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sevenfold.intervals import mean_interval
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import mean_interval
 from sevenfold.quality.verdict import Verdict, missing
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson_half_width
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import wilson_half_width
 from sevenfold.quality.variety import class_counts
 from sevenfold.quality.verdict import Verdict
 

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
+from sevenfold.intervals import effective_number, wilson, wilson_half_width
 from sevenfold.quality import variety
-from sevenfold.quality.intervals import effective_number, wilson, wilson_half_width
 from sevenfold.quality.policy import Policy, Variety
 
 LIMITS = Policy().variety
