@@ -128,7 +128,8 @@ def of_factory(name: str, device: torch.device) -> Encoder:
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise SevenfoldError(
             f"{name!r} cannot be imported: {error}", where="encoder",
-            expected="package.module:factory, importable from the current folder", do="check the spelling, or set PYTHONPATH",
+            expected="package.module:factory, importable from the current folder",
+            do="check the spelling, or set PYTHONPATH",
         ) from error  # fmt: skip
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
