@@ -15,7 +15,7 @@ They sum to v(all), since v(nothing) is 0. O(n log n) for each validation point;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,14 +32,14 @@ class Values:
     ----------
     values : float64 [n]; they sum to `utility`.
     utility : v(all), 0 ... 1.
-    draws : float64 [b, g], the mean value of each group in bootstraps of the validation set.
+    draws : for each grouping float64 [b, g], the mean value of each group in bootstraps of the validation set.
     negative_draws : float64 [b], the share of samples below 0 in the same bootstraps.
     certain : bool [n], below 0 in nearly all bootstraps (one-sided, at the confidence asked for).
     """
 
     values: np.ndarray
     utility: float
-    draws: np.ndarray
+    draws: tuple[np.ndarray, ...]
     negative_draws: np.ndarray
     certain: np.ndarray
 
@@ -92,13 +92,13 @@ def point_values(
 
 def bootstrapped(
     train: np.ndarray, train_labels: np.ndarray, points: np.ndarray, point_labels: np.ndarray, k: int,
-    *, groups: np.ndarray, draws: int, confidence: float, seed: int = 0,
+    *, groups: Sequence[np.ndarray], draws: int, confidence: float, seed: int = 0,
 ) -> Values:  # fmt: skip
     """Values with their spread over the choice of validation points, which are drawn with replacement `draws` times.
 
     Parameters
     ----------
-    groups : int [n], 0 ... g - 1: a batch, a class ... of each sample.
+    groups : groupings, int [n] of 0 ... g - 1 each: the batch, the class ... of each sample.
     confidence : a sample is certainly below 0 when it is in more than this share of the bootstraps.
     """
     n, m = len(train), len(points)
@@ -108,13 +108,17 @@ def bootstrapped(
         total += block.sum(0)
         drawn += times[:, at] @ block
     total, drawn = total / m, drawn / m
-    sizes = np.bincount(groups)
-    by_group = np.stack([np.bincount(groups, weights=one, minlength=len(sizes)) for one in drawn])
     below = drawn < 0
     return Values(
         values=total,
         utility=float(total.sum()),
-        draws=by_group / np.maximum(sizes, 1),
+        draws=tuple(group_means(drawn, one) for one in groups),
         negative_draws=below.mean(1),
         certain=below.mean(0) > confidence,
     )
+
+
+def group_means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """float64 [b, g]: the mean of each row of float [b, n] over each group, int [n] of 0 ... g - 1 without a gap."""
+    sizes = np.bincount(groups)
+    return np.stack([np.bincount(groups, weights=row) / sizes for row in values])

@@ -65,11 +65,11 @@ def test_a_wrong_label_is_worth_less_than_nothing() -> None:
     labels[:40] = (labels[:40] + 1) % 3
     groups = (np.arange(600) >= 40).astype(int)[:400]
     found = shapley.bootstrapped(
-        vectors[:400], labels[:400], vectors[400:], true[400:], 5, groups=groups, draws=50, confidence=0.95
+        vectors[:400], labels[:400], vectors[400:], true[400:], 5, groups=[groups], draws=50, confidence=0.95
     )
     assert (found.values[:40] < 0).mean() > 0.9 and (found.values[40:] < 0).mean() < 0.1
     assert found.certain[:40].mean() > 0.8 and found.certain[40:].mean() < 0.05
-    low, high = np.quantile(found.draws, [0.025, 0.975], axis=0)
+    low, high = np.quantile(found.draws[0], [0.025, 0.975], axis=0)
     means = [found.values[groups == g].mean() for g in (0, 1)]
     assert (low <= means).all() and (means <= high).all() and high[0] < 0 < low[1]
     assert found.utility == pytest.approx(found.values.sum())
