@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sevenfold.quality import Check, Context, Curve, Gain, Policy, blocks, built_in, judge
+from sevenfold.quality.context import Embeddings
 from sevenfold.quality.verdict import VS
 from sevenfold.storage.errors import SevenfoldError
 
