@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from sevenfold import __version__
 from sevenfold.storage import commit as committing
+from sevenfold.storage import embeddings as embedding
 from sevenfold.storage import findings, rows, signals, takedown, versions
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
@@ -467,6 +468,15 @@ class Lake:
     def predictions(self, producer: str) -> pa.Table:
         """A run's predictions."""
         return signals.read_predictions(self.store, producer)
+
+    def embeddings(self, dataset: str, ref: str = "main", producer: str | None = None) -> embedding.Embeddings | None:
+        """A version's vectors, in its order, by one encoder: the one that covers most of it, unless named.
+
+        None when there are none; SevenfoldError when the one that is named has none (see storage.embeddings).
+        """
+        ids = self.samples(dataset, ref)["id"]
+        chosen = producer or embedding.newest_for(self.store, ids)
+        return embedding.read(self.store, chosen, ids) if chosen else None
 
     def append_verdicts(self, dataset: str, subject: str, table: pa.Table) -> str:
         """Store a check run's verdicts beside those before it (see storage.findings); returns their key."""
