@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from sevenfold.pipelines.cli import (
     branches,
     data,
+    forecast,
     judge,
     keep,
     learn,
@@ -125,6 +126,7 @@ for module, panel in (
     (keep, "Keeping"),
     (judge, "Judging"),
     (learn, "Learning"),
+    (forecast, "Learning"),
     (plan, "Learning"),
     (tune, "Learning"),
     (review, "Learning"),
