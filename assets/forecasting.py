@@ -139,7 +139,9 @@ def settings_digest(config: TrainConfig) -> str:
 
 def curve_of(lake: Lake, project: Project, version: Version) -> Curve | None:
     """The runs of the newest forecast made from a version, for the check of the learning curve."""
-    made = [f for f in read_forecasts(lake.store, project.dataset, version.name) if f["content_id"] == version.content_id]
+    made = [
+        f for f in read_forecasts(lake.store, project.dataset, version.name) if f["content_id"] == version.content_id
+    ]
     if not made:
         return None
     runs = made[-1]["runs"]

@@ -9,10 +9,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from sevenfold.quality.verdict import VS, Verdict
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.names import SPLITS
 
 SUPPRESSED = "suppressed_until"
 """The key in a suppressed verdict's thresholds; its value is the last day as a number, 20270131."""
@@ -45,6 +46,43 @@ class Variety(_Section):
     required_splits: tuple[str, ...] = Field(
         (), description="splits where a slice below min_slice fails; elsewhere it warns"
     )
+    required_slices: tuple[str, ...] = Field(
+        (), description="single slices that fail below min_slice: test/coat, or of a column test/weather=snow"
+    )
+    slice_columns: tuple[str, ...] = Field(
+        (), description="columns of your own that form slices; none named: those of 2 to 20 different values"
+    )
+    min_embedded: int = Field(200, ge=20, description="samples with embeddings needed on both sides")
+    embedding_budget: int = Field(10_000, ge=100, description="of them compared at the most, chosen by id hash")
+    max_vendi_fall: float = Field(
+        0.1, ge=0, le=1, description="warn when the Vendi score fell by more than this share, and not by chance"
+    )
+    max_lost_clusters: float = Field(
+        0.05, ge=0, le=1, description="warn when more of the reference's clusters than this share are not reached"
+    )
+    foreign_alpha: float = Field(
+        0.001, gt=0, lt=0.5, description="a sample farther out than all but this share of the reference is foreign"
+    )
+    max_foreign_share: float = Field(0.01, ge=0, le=1, description="warn when more of the new samples are foreign")
+    odd_alpha: float = Field(
+        0.0003, gt=0, lt=0.05, description="a value farther out than all but this share is odd (light, size, shape)"
+    )
+    max_odd_share: float = Field(0.005, ge=0, le=1, description="warn when more of the images than this are odd")
+
+    @field_validator("required_splits", "required_slices")
+    @classmethod
+    def _of_splits(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for value in values:
+            split, slash, rest = value.partition("/")
+            if split not in SPLITS:
+                near = difflib.get_close_matches(split, SPLITS, n=1)
+                raise ValueError(
+                    f"{split!r} is no split, only {', '.join(SPLITS)} are"
+                    + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+            if info.field_name == "required_slices" and not (slash and rest):
+                raise ValueError(f"{value!r} is no slice; write test/coat, or test/weather=snow")
+        return values
 
 
 class Veracity(_Section):

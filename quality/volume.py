@@ -57,6 +57,7 @@ def samples_for_half_width(half_width: float) -> int:
         n += 1
     return n
 
+
 def learning_curve(sizes: Sequence[float], errors: Sequence[float], *, subject: str, policy: limits.Volume) -> Verdict:
     """What more data would bring: samples needed for ``target_error``, else the gain of 1,000 more labels.
 

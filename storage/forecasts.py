@@ -1,6 +1,6 @@
 """Forecasts about a dataset's growth, kept as they were made: append-only JSON, to be held against what happened.
 
-    forecasts/<dataset>/<version>/<first 16 digits of the digest>.json
+forecasts/<dataset>/<version>/<first 16 digits of the digest>.json
 """
 
 from __future__ import annotations

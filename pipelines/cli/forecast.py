@@ -106,4 +106,6 @@ def _adopted(runs: Any) -> int:
     return sum(bool(r["adopted"]) for r in runs)
 
 
-COMMANDS = (("forecast", forecast, example("sevenfold forecast v3 --target-error 0.1", "sevenfold forecast --sizes 6")),)
+COMMANDS = (
+    ("forecast", forecast, example("sevenfold forecast v3 --target-error 0.1", "sevenfold forecast --sizes 6")),
+)
