@@ -113,7 +113,7 @@ def cluster_coverage(
         remedy="Collect samples like those of the clusters lost." if bad else "",
         findings=tuple(f"cluster:{i}" for i in lost),
         notes=tuple(
-            f"{found.sizes[i] / half:.1%} of {reference}, such as {example}" for i, example in zip(lost, ids, strict=True)
+            f"{found.sizes[i] / half:.1%} of {reference}, such as {near}" for i, near in zip(lost, ids, strict=True)
         ),
         data={"examples": {"title": "Clusters no longer reached", "now": [], "reference": ids[:_SHOWN]}},
     )  # fmt: skip
@@ -135,7 +135,7 @@ def foreign_samples(
     found = foreign(before.vectors, now.vectors, policy.foreign_alpha)
     out = np.flatnonzero(found.distances > found.limit)
     out = out[np.argsort(-found.distances[out], kind="stable")]
-    share, m = len(out) / len(now.ids), len(now.ids)
+    share, m, usual = len(out) / len(now.ids), len(now.ids), found.rank / found.calibration
     bad = share > policy.max_foreign_share and found.p < _SIGNIFICANT
     ids = now.ids.take(pa.array(out)).to_pylist()
     times = found.distances[out] / max(found.limit, 1e-12)
@@ -148,7 +148,7 @@ def foreign_samples(
         statistic_name="share of new samples that are foreign to the reference",
         interval=wilson(len(out), m),
         n=m,
-        effect=share - found.rank / found.calibration,
+        effect=share - usual,
         p=found.p,
         thresholds={
             "foreign_alpha": policy.foreign_alpha,
@@ -157,7 +157,7 @@ def foreign_samples(
         },
         reference=reference,
         message=f"{len(out):,} of {m:,} new samples lie farther from {reference} than "
-        f"{1 - found.rank / found.calibration:.2%} of its own do ({found.rank / found.calibration:.2%} would by chance).",
+        f"{1 - usual:.2%} of its own do ({usual:.2%} would by chance).",
         remedy="Look at the samples listed: another source, another subject, or broken images." if bad else "",
         findings=tuple(ids),
         notes=tuple(f"{t:.2f} times the limit" for t in times.tolist()),

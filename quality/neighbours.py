@@ -94,9 +94,9 @@ class Foreign:
 def foreign(reference: np.ndarray, now: np.ndarray, alpha: float, *, k: int = 5) -> Foreign:
     """Conformal: one half of the reference is the neighbours, the other says how far its own kind lies from them.
 
-    The limit is the r-th farthest of the m calibration samples, r = alpha (m + 1) rounded up. Samples of the same kind lie beyond it
-    with a chance that is Beta(r, m + 1 - r) over limits, so their number is beta-binomial, whatever the embedding is
-    (Vovk et al. 2005; distances to the k-th neighbour: Sun et al. 2022).
+    The limit is the r-th farthest of the m calibration samples, r = alpha (m + 1) rounded up. Samples of the same kind
+    lie beyond it with a chance that is Beta(r, m + 1 - r) over limits, so their number is beta-binomial, whatever the
+    embedding is (Vovk et al. 2005; distances to the k-th neighbour: Sun et al. 2022).
 
     Parameters
     ----------

@@ -141,7 +141,16 @@ class Velocity(_Section):
     """Does it arrive, and reach training, in time?"""
 
     min_ingest_rate: float = Field(20.0, ge=0, description="inputs per second")
-    min_inputs: int = Field(100, ge=1, description="inputs needed to judge that rate: starting up takes a while")
+    min_check_rate: float = Field(20.0, ge=0, description="samples per second through the admission checks")
+    min_shard_rate: float = Field(20.0, ge=0, description="samples per second into shards")
+    min_inputs: int = Field(100, ge=1, description="inputs needed to judge a rate: starting up takes a while")
+    window_seconds: float = Field(86400.0, gt=0, description="arrivals are counted in windows of this length")
+    min_windows: int = Field(8, ge=3, description="full windows, and batches, that control limits need")
+    max_utilisation: float = Field(0.9, gt=0, description="share of the time that work on arriving batches may take")
+    max_lead_seconds: float = Field(
+        1209600.0, gt=0, description="from landing to the first model trained on the batch (p95 over batches)"
+    )
+    max_review_seconds: float = Field(1209600.0, gt=0, description="age of a review queue that nobody answered")
     max_freshness_seconds: float = Field(604800.0, gt=0, description="landed minus newest input (p95 over batches)")
     max_backlog_batches: int = Field(10, ge=0, description="batches landed but not committed or rejected")
     max_backlog_age_seconds: float = Field(604800.0, gt=0, description="age of the oldest of them")
