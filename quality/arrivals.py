@@ -50,7 +50,7 @@ def windows_of(records: Sequence[Mapping[str, Any]], now: float, width: float) -
     for t, r in landed:
         if (at := place(t)) is not None:
             arrived[at] += 1
-            busy[at] += sum(float(s) for s in r["seconds"].values())
+            busy[at] += sum(float(s) for s in r.get("seconds", {}).values())
             members[at].append(str(r["batch"]))
         done = next((float(r["times"][s]) for s in _SETTLED if r["times"].get(s) is not None), None)
         if done is not None and (at := place(done)) is not None:
@@ -79,10 +79,17 @@ def control_limits(counts: np.ndarray) -> tuple[float, float, str]:
     return low, high, "c"
 
 
+def _silence(before: np.ndarray, empty: int) -> float:
+    """The chance of so many windows without an arrival after those of int [w], for a Poisson stream."""
+    w = len(before)
+    return float((w / (w + empty)) ** (before.sum() + 0.5))
+
+
 def arrivals(records: Sequence[Mapping[str, Any]], *, now: float, subject: str, policy: limits.Velocity) -> Verdict:
     """Batches that landed in the newest full window, against the control limits of all windows before it.
 
-    Warns outside of them. Findings: the batches of a window with too many. Not measurable below ``min_windows``.
+    Warns outside of them, and when so many windows in a row without any are as unlikely. Findings: the batches of a
+    window with too many. Not measurable below ``min_windows``.
     """
     seen = windows_of(records, now, policy.window_seconds)
     w = len(seen.arrived)
@@ -93,9 +100,13 @@ def arrivals(records: Sequence[Mapping[str, Any]], *, now: float, subject: str, 
             f"batches in more than {policy.min_windows} windows."
         )
         return missing("velocity", "arrivals", subject, why)
-    low, high, kind = control_limits(seen.arrived[:-1])
+    empty = int(np.argmax(seen.arrived[::-1] > 0))  # windows since the last landing
+    before = seen.arrived[: w - max(empty, 1)]
+    if len(before) < policy.min_windows:
+        before = seen.arrived[:-1]
+    low, high, kind = control_limits(before)
     newest = int(seen.arrived[-1])
-    many, few = newest > high, newest < low
+    many, few = newest > high, newest < low or _silence(before, empty) < _TAIL
     return Verdict(
         v="velocity",
         check="arrivals",
@@ -105,10 +116,12 @@ def arrivals(records: Sequence[Mapping[str, Any]], *, now: float, subject: str, 
         statistic_name="batches that landed in the newest window",
         interval=(low, high),
         n=w,
-        effect=newest - float(seen.arrived[:-1].mean()),
+        effect=newest - float(before.mean()),
         thresholds=thresholds,
-        message=f"{newest} batches landed in the newest window; the {w - 1} before it had "
-        f"{seen.arrived[:-1].mean():.1f} on average, which makes {low:.3g} to {high:.3g} usual ({kind} chart).",
+        message=f"{newest} batches landed in the newest window"
+        + (f", and none in the {empty} newest" if empty > 1 else "")
+        + f"; the {len(before)} before had {before.mean():.1f} on average, which makes {low:.3g} to {high:.3g} usual "
+        f"({kind} chart).",
         remedy="See whether the source stopped delivering." if few else "See what sent so many." if many else "",
         findings=tuple(f"batch:{b}" for b in seen.members[-1]) if many else (),
         data={

@@ -20,7 +20,7 @@ _EXPONENTS = np.geomspace(0.02, 2.0, 120)
 FARTHEST = 100.0
 """A forecast beyond this many times the largest size measured counts as "never": the fit says nothing there."""
 
-SATURATION = 0.1
+SATURATION = 0.2
 """The chance that the curve goes flat within one doubling of the data, where the policy says nothing else."""
 
 _REACH = 10.0

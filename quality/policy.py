@@ -118,7 +118,7 @@ class Volume(_Section):
     target_error: float | None = Field(None, gt=0, lt=1, description="the error to plan for (null: no target)")
     max_samples: int | None = Field(None, ge=1, description="the label budget; warn when the target needs more")
     saturation_per_doubling: float = Field(
-        0.1, ge=0, lt=1, description="the chance a forecast allows for that a doubling of the data brings no more"
+        0.2, ge=0, lt=1, description="the chance a forecast allows for that a doubling of the data brings no more"
     )
     min_coverage: float = Field(
         0.9, gt=0, lt=1, description="warn when fewer past forecasts than this can have held what really happened"

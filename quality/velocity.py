@@ -52,7 +52,7 @@ def stage_rate(
     timed = [
         (str(r["batch"]), int(r["counts"]["samples"]), float(r["seconds"][stage]))
         for r in records
-        if float(r["seconds"].get(stage, 0.0)) > 0 and int(r["counts"]["samples"]) >= policy.min_inputs
+        if float(r.get("seconds", {}).get(stage, 0.0)) > 0 and int(r["counts"]["samples"]) >= policy.min_inputs
     ]
     if not timed:
         why = f"No batch of {policy.min_inputs} samples or more was timed in this stage."
