@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson
 from sevenfold.quality import policy as limits
-from sevenfold.quality.intervals import wilson
 from sevenfold.quality.verdict import Verdict, missing
 
 NEED = ("el2n", "forgetting", "aum", "learned")

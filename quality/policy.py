@@ -9,10 +9,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from sevenfold.quality.verdict import VS, Verdict
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.names import SPLITS
 
 SUPPRESSED = "suppressed_until"
 """The key in a suppressed verdict's thresholds; its value is the last day as a number, 20270131."""
@@ -45,6 +46,43 @@ class Variety(_Section):
     required_splits: tuple[str, ...] = Field(
         (), description="splits where a slice below min_slice fails; elsewhere it warns"
     )
+    required_slices: tuple[str, ...] = Field(
+        (), description="single slices that fail below min_slice: test/coat, or of a column test/weather=snow"
+    )
+    slice_columns: tuple[str, ...] = Field(
+        (), description="columns of your own that form slices; none named: those of 2 to 20 different values"
+    )
+    min_embedded: int = Field(200, ge=20, description="samples with embeddings needed on both sides")
+    embedding_budget: int = Field(10_000, ge=100, description="of them compared at the most, chosen by id hash")
+    max_vendi_fall: float = Field(
+        0.1, ge=0, le=1, description="warn when the Vendi score fell by more than this share, and not by chance"
+    )
+    max_lost_clusters: float = Field(
+        0.05, ge=0, le=1, description="warn when more of the reference's clusters than this share are not reached"
+    )
+    foreign_alpha: float = Field(
+        0.001, gt=0, lt=0.5, description="a sample farther out than all but this share of the reference is foreign"
+    )
+    max_foreign_share: float = Field(0.01, ge=0, le=1, description="warn when more of the new samples are foreign")
+    odd_alpha: float = Field(
+        0.0003, gt=0, lt=0.05, description="a value farther out than all but this share is odd (light, size, shape)"
+    )
+    max_odd_share: float = Field(0.005, ge=0, le=1, description="warn when more of the images than this are odd")
+
+    @field_validator("required_splits", "required_slices")
+    @classmethod
+    def _of_splits(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for value in values:
+            split, slash, rest = value.partition("/")
+            if split not in SPLITS:
+                near = difflib.get_close_matches(split, SPLITS, n=1)
+                raise ValueError(
+                    f"{split!r} is no split, only {', '.join(SPLITS)} are"
+                    + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+            if info.field_name == "required_slices" and not (slash and rest):
+                raise ValueError(f"{value!r} is no slice; write test/coat, or test/weather=snow")
+        return values
 
 
 class Veracity(_Section):
@@ -106,6 +144,12 @@ class Volume(_Section):
     min_seeds: int = Field(2, ge=1, description="runs at each size a learning curve needs")
     target_error: float | None = Field(None, gt=0, lt=1, description="the error to plan for (null: no target)")
     max_samples: int | None = Field(None, ge=1, description="the label budget; warn when the target needs more")
+    saturation_per_doubling: float = Field(
+        0.2, ge=0, lt=1, description="the chance a forecast allows for that a doubling of the data brings no more"
+    )
+    min_coverage: float = Field(
+        0.9, gt=0, lt=1, description="warn when fewer past forecasts than this can have held what really happened"
+    )
 
 
 class Volatility(_Section):
@@ -124,7 +168,16 @@ class Velocity(_Section):
     """Does it arrive, and reach training, in time?"""
 
     min_ingest_rate: float = Field(20.0, ge=0, description="inputs per second")
-    min_inputs: int = Field(100, ge=1, description="inputs needed to judge that rate: starting up takes a while")
+    min_check_rate: float = Field(20.0, ge=0, description="samples per second through the admission checks")
+    min_shard_rate: float = Field(20.0, ge=0, description="samples per second into shards")
+    min_inputs: int = Field(100, ge=1, description="inputs needed to judge a rate: starting up takes a while")
+    window_seconds: float = Field(86400.0, gt=0, description="arrivals are counted in windows of this length")
+    min_windows: int = Field(8, ge=3, description="full windows, and batches, that control limits need")
+    max_utilisation: float = Field(0.9, gt=0, description="share of the time that work on arriving batches may take")
+    max_lead_seconds: float = Field(
+        1209600.0, gt=0, description="from landing to the first model trained on the batch (p95 over batches)"
+    )
+    max_review_seconds: float = Field(1209600.0, gt=0, description="age of a review queue that nobody answered")
     max_freshness_seconds: float = Field(604800.0, gt=0, description="landed minus newest input (p95 over batches)")
     max_backlog_batches: int = Field(10, ge=0, description="batches landed but not committed or rejected")
     max_backlog_age_seconds: float = Field(604800.0, gt=0, description="age of the oldest of them")
