@@ -128,7 +128,8 @@ class RandomConvolution:
             side = int(np.sqrt(len(seen) / len(part)))
             grid = seen.reshape(len(part), side, side, -1)
             half = side // 2
-            quarters = [grid[:, a, b].mean((1, 2)) for a in (slice(half), slice(half, None)) for b in (slice(half), slice(half, None))]
+            halves = (slice(half), slice(half, None))
+            quarters = [grid[:, a, b].mean((1, 2)) for a in halves for b in halves]
             out.append(np.concatenate(quarters, axis=1))
         return np.concatenate(out).astype(np.float32)
 

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.quality import policy as limits
 from sevenfold.quality.two_sample import Shift
+from sevenfold.quality.verdict import Verdict
 
 EXAMPLES = 12
 """Pictures on each side."""
@@ -39,9 +41,7 @@ def said(shift: Shift, x: np.ndarray, y: np.ndarray) -> str:
         return f"{shift.name} {direction}: median {number(np.median(y))} -> {number(np.median(x))}"
     (a, b), (c, d) = np.quantile(y, _CENTRAL), np.quantile(x, _CENTRAL)
     change = "spread out" if d - c > b - a else "narrowed" if d - c < b - a else "changed its shape"
-    return (
-        f"{shift.name} {change}: its central 95 % {number(a)} to {number(b)} -> {number(c)} to {number(d)}"
-    )
+    return f"{shift.name} {change}: its central 95 % {number(a)} to {number(b)} -> {number(c)} to {number(d)}"
 
 
 def share_moves(x: np.ndarray, y: np.ndarray) -> list[tuple[str | None, int, int, int, int]]:
@@ -124,19 +124,19 @@ def typical(before: Mapping[str, np.ndarray], moved: Sequence[Shift]) -> np.ndar
 def histograms(
     x: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray], shown: Sequence[Shift]
 ) -> list[dict[str, Any]]:
-    """Now beside the reference, on common edges; values beyond them count in the outermost bin."""
-    out = []
-    for shift in [s for s in shown if s.kind == "numeric"][:_SHOWN]:
-        a, b = known(x[shift.name]), known(y[shift.name])
-        low, high = (float(q) for q in np.quantile(np.concatenate([a, b]), [0.005, 0.995]))
-        if high <= low:
-            low, high = low - 0.5, high + 0.5
-        edges = np.linspace(low, high, _BINS + 1)
-        counts = [np.histogram(np.clip(side, low, high), edges)[0].tolist() for side in (a, b)]
-        out.append(
-            {"name": shift.name, "edges": [float(e) for e in edges], "now": counts[0], "reference": counts[1]}
-        )
-    return out
+    """Of the first numeric ones to show, now beside the reference."""
+    numeric = [s.name for s in shown if s.kind == "numeric"][:_SHOWN]
+    return [histogram(name, known(x[name]), known(y[name])) for name in numeric]
+
+
+def histogram(name: str, now: np.ndarray, before: np.ndarray) -> dict[str, Any]:
+    """Both sides on common edges; values beyond these count in the outermost bin."""
+    low, high = (float(q) for q in np.quantile(np.concatenate([now, before]), [0.005, 0.995]))
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, _BINS + 1)
+    counts = [np.histogram(np.clip(side, low, high), edges)[0].tolist() for side in (now, before)]
+    return {"name": name, "edges": [float(e) for e in edges], "now": counts[0], "reference": counts[1]}
 
 
 def bars(title: str, moves: Sequence[tuple[str | None, int, int, int, int]]) -> dict[str, Any]:
@@ -155,9 +155,9 @@ def examples(title: str, now: Sequence[str], reference: Sequence[str]) -> dict[s
 
 
 def floats(column: Any) -> np.ndarray:
-    """A column of Arrow, or an array, as float64 [n] with NaN for null; floats are not copied where they need not be."""
+    """A column of Arrow, or an array, as float64 [n] with NaN for null; not copied where it need not be."""
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
-        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.cast(pa.float64(), safe=False).to_numpy())
+        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(**_copying(column)))
     return np.asarray(column, dtype=np.float64)
 
 
@@ -207,9 +207,36 @@ def _notes(
             continue
         column = now[shift.name]
         if shift.kind == "categorical":
-            values = column.take(pa.array(rows[mine])).to_pylist() if hasattr(column, "take") and not isinstance(column, np.ndarray) else column[rows[mine]].tolist()
+            column = column if isinstance(column, np.ndarray) else np.asarray(column.take(pa.array(rows[mine])), object)
+            values = column.tolist() if len(column) == len(mine) else column[rows[mine]].tolist()
             notes[mine] = [f"{shift.name} {words.get(v, v)}" for v in values]
         else:
             end = f" (reference {number(low)} to {number(high)})"
             notes[mine] = [f"{shift.name} {v:.3g}{end}" for v in floats(column)[rows[mine]].tolist()]
     return notes.tolist()
+
+
+def thresholds(policy: limits.Volatility) -> dict[str, float]:
+    """What every drift verdict was read against."""
+    names = ("alpha", "warn_effect", "fail_effect", "min_n")
+    return {name: float(getattr(policy, name)) for name in names}
+
+
+def result(effect: float, warn: float, fail: float) -> str:
+    """pass, warn or fail by the effect alone: give 0 where the test did not speak."""
+    return "fail" if effect >= fail else "warn" if effect >= warn else "pass"
+
+
+def too_few(check: str, subject: str, reference: str, n: int, m: int, policy: limits.Volatility, what: str) -> Verdict:
+    """The verdict where a test would not be worth its name."""
+    return Verdict(
+        "volatility",
+        check,
+        subject,
+        "not_measurable",
+        reference=reference,
+        n=n,
+        thresholds=thresholds(policy),
+        message=f"{n} {what} against {m} of {reference}: a test needs {policy.min_n} on both sides.",
+        remedy=f"Wait for more {what}, or judge several batches together.",
+    )

@@ -48,22 +48,19 @@ def mmd(now: np.ndarray, before: np.ndarray, *, draws: int = DRAWS, seed: int = 
     squares = squared_distances(np.concatenate([now, before]).astype(np.float32))
     median = float(np.median(squares[np.triu_indices(n + m, 1)])) or 1.0
     sides = permutations(n, m, draws, seed).astype(np.float32)
-    best: tuple[float, float, float, float] | None = None
-    scaled = []
-    for width in WIDTHS:
-        kernel = _kernel(squares, median, width)
-        statistic = _unbiased(kernel, sides, n, m)
-        mean, spread = float(statistic.mean()), float(statistic.std())
-        z = (statistic - mean) / spread if spread > 1e-12 else np.zeros_like(statistic)
-        scaled.append(z)
-        if best is None or z[0] > best[0]:
-            total = 1.0 - float(kernel.sum()) / ((n + m) * (n + m - 1))  # within-set spread of k(x, x) = 1
-            best = (float(z[0]), float(statistic[0]) / (4 * total or 1.0), float(statistic[1:].std()) / (4 * total or 1.0), width)
-    assert best is not None
-    largest = np.max(scaled, axis=0)
-    _, ratio, noise, width = best
+    statistics = np.stack([_unbiased(_kernel(squares, median, width), sides, n, m) for width in WIDTHS])
+    spread = statistics.std(axis=1, keepdims=True)
+    scaled = np.divide(
+        statistics - statistics.mean(axis=1, keepdims=True), spread, out=np.zeros_like(statistics), where=spread > 1e-12
+    )
+    loudest = int(np.argmax(scaled[:, 0]))
+    width = WIDTHS[loudest]
+    largest = scaled.max(axis=0)
     kernel = _kernel(squares, median, width)
     like_now, like_before = kernel[:, :n].sum(1), kernel[:, n:].sum(1)
+    spread_of_all = 1 - float(kernel.sum(dtype=np.float64)) / ((n + m) * (n + m - 1))  # k(x, x) = 1
+    total = 4 * spread_of_all or 1.0
+    ratio, noise = float(statistics[loudest, 0]) / total, float(statistics[loudest, 1:].std()) / total
     witness = np.concatenate(
         [like_now[:n] / (n - 1) - like_before[:n] / m, like_now[n:] / n - like_before[n:] / (m - 1)]
     )
@@ -75,6 +72,17 @@ def mmd(now: np.ndarray, before: np.ndarray, *, draws: int = DRAWS, seed: int = 
         witness_now=witness[:n],
         witness_reference=witness[n:],
     )
+
+
+def witness_of(points: np.ndarray, now: np.ndarray, before: np.ndarray, width: float) -> np.ndarray:
+    """How much more alike the now side each point is: float32 [p] of float [p, d], by a kernel of this width."""
+    sides = np.concatenate([now, before]).astype(np.float32)
+    middle = sides.mean(axis=0)
+    sides = sides - middle
+    points = points.astype(np.float32) - middle
+    squares = (points * points).sum(1)[:, None] + (sides * sides).sum(1) - 2 * points @ sides.T
+    kernel = np.exp(np.maximum(squares, 0) * np.float32(-1 / (2 * width * width)))
+    return np.asarray(kernel[:, : len(now)].mean(1) - kernel[:, len(now) :].mean(1))
 
 
 def squared_distances(x: np.ndarray) -> np.ndarray:

@@ -60,11 +60,11 @@ def draws_for(variables: int) -> int:
 
 
 def ks_under(pooled: np.ndarray, sides: np.ndarray) -> np.ndarray:
-    """KS distance of every permutation: float64 [b] of float [N] (NaN is left out) and uint8 [N, b].
+    """KS distance of every permutation: float64 [b] of float [N] (what is not finite is left out) and uint8 [N, b].
 
     A permutation that leaves a side without a known value has distance 0.
     """
-    order = np.argsort(pooled, kind="stable")
+    order = np.argsort(np.where(np.isfinite(pooled), pooled, np.nan), kind="stable")
     order = order[: int(np.isfinite(pooled).sum())]  # NaN sorts last
     if not len(order):
         return np.zeros(sides.shape[1])
@@ -215,7 +215,9 @@ def _categorical(
     return g_statistic(a, total), (name, "categorical", variation, interval, effect, 0.0)
 
 
-def variation_interval(a: np.ndarray, b: np.ndarray, *, alpha: float, seed: int, draws: int = 999) -> tuple[float, float]:
+def variation_interval(
+    a: np.ndarray, b: np.ndarray, *, alpha: float, seed: int, draws: int = 999
+) -> tuple[float, float]:
     """Multinomial bootstrap interval of the total variation of counts int [k] and int [k], shifted for its bias."""
     rng = np.random.default_rng(seed)
     n, m = int(a.sum()), int(b.sum())
