@@ -122,7 +122,7 @@ def ridge(z: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Weights float32 [p, b] of features [n, p] for centred labels [n, b], through the smaller of the two systems."""
     primal = z.shape[1] <= len(z)
     gram = (z.T @ z if primal else z @ z.T).astype(np.float64)
-    gram[np.diag_indices_from(gram)] += _RIDGE * np.trace(gram) / len(z)
+    gram[np.diag_indices_from(gram)] += _RIDGE * np.trace(gram) / len(z) or 1.0
     weights = np.linalg.solve(gram, z.T @ y) if primal else z.T @ np.linalg.solve(gram, y)
     return np.asarray(weights, np.float32)
 

@@ -131,6 +131,7 @@ def histograms(
 
 def histogram(name: str, now: np.ndarray, before: np.ndarray) -> dict[str, Any]:
     """Both sides on common edges; values beyond these count in the outermost bin."""
+    now, before = now.astype(np.float64), before.astype(np.float64)
     low, high = (float(q) for q in np.quantile(np.concatenate([now, before]), [0.005, 0.995]))
     if high <= low:
         low, high = low - 0.5, high + 0.5
