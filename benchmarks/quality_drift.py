@@ -62,7 +62,7 @@ def _checks() -> dict[str, Callable[[Mapping, Mapping], Verdict]]:
     }
 
 
-def pools(path: Path, quick: bool) -> tuple[Pool, Pool, dict[str, Pool]]:
+def pools(path: Path, quick: bool, corruptions: bool) -> tuple[Pool, Pool, dict[str, Pool]]:
     """(reference images, fresh images, the fresh ones under each corruption): none is in two of the first two."""
     from sklearn.linear_model import LogisticRegression
 
@@ -82,7 +82,9 @@ def pools(path: Path, quick: bool) -> tuple[Pool, Pool, dict[str, Pool]]:
     accuracy = (clean.outputs.argmax(1) == new_labels).mean()
     print(f"{many} reference and {fresh} fresh images; the outputs' model is right on {accuracy:.1%} of the latter.\n")
     rng = np.random.default_rng(3)
-    corrupt = {name: Pool(name, f(new, 3, rng), new_labels, encode, model) for name, f in CORRUPTIONS.items()}
+    corrupt = {
+        name: Pool(name, f(new, 3, rng), new_labels, encode, model) for name, f in CORRUPTIONS.items() if corruptions
+    }
     return reference, clean, corrupt
 
 
@@ -191,15 +193,17 @@ def main() -> None:
     parser.add_argument("zip", type=Path)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--parts", default="alarms,power,scale")
+    parser.add_argument("--sizes", default="100,500,2000", help="batch sizes of the false-alarm table")
     parser.add_argument("--quick", action="store_true", help="fewer images, 20 trials, a tenth of the rows")
     given = parser.parse_args()
     parts = given.parts.split(",")
+    sizes = tuple(int(n) for n in given.sizes.split(","))
     trials = 20 if given.quick else given.trials
     print("# Drift checks on CIFAR-10\n")
     if "alarms" in parts or "power" in parts:
-        reference, clean, corrupt = pools(given.zip, given.quick)
+        reference, clean, corrupt = pools(given.zip, given.quick, "power" in parts)
     if "alarms" in parts:
-        false_alarms(reference, trials, (100, 500) if given.quick else (100, 500, 2000))
+        false_alarms(reference, trials, (100, 500) if given.quick else sizes)
     if "power" in parts:
         power(reference, clean, corrupt, max(trials // 2, 10))
     if "scale" in parts:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sevenfold.quality.two_sample import permutations
+from sevenfold.quality.two_sample import DRAWS, permutations
 
 FOLDS = 5
-DRAWS = 499
 _RIDGE = 0.1  # of the mean squared length of a sample: the features are many and the samples few
 
 
@@ -129,10 +128,11 @@ def ridge(z: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _aucs(scores: np.ndarray, sides: np.ndarray, n: int, m: int) -> np.ndarray:
     """Area under the ROC of every column: float64 [b]."""
-    ranks = np.empty(scores.shape, np.int32)
-    np.put_along_axis(ranks, np.argsort(scores, axis=0), np.arange(1, len(scores) + 1, dtype=np.int32)[:, None], axis=0)
-    total = np.einsum("ib,ib->b", ranks, sides, dtype=np.float64)
-    return (total - n * (n + 1) / 2) / (n * m)
+    ordered = np.take_along_axis(
+        np.ascontiguousarray(sides.T), np.argsort(np.ascontiguousarray(scores.T), axis=1), axis=1
+    )
+    total = ordered @ np.arange(1, len(scores) + 1, dtype=np.float64)
+    return np.asarray((total - n * (n + 1) / 2) / (n * m))
 
 
 def _hanley(a: float, n: int, m: int) -> tuple[float, float]:
