@@ -91,7 +91,7 @@ def outside(
             values = floats(column)
             distance = np.fmax(low - values, values - high) / spread
             names[i] = (shift, (low, high), {})
-        distance = np.nan_to_num(distance.astype(np.float32), nan=-1.0, posinf=np.float32(3e38), neginf=-1.0)
+        distance = np.nan_to_num(distance.astype(np.float32), nan=-1.0, posinf=3e38, neginf=-1.0)
         if excess is None:
             excess, which = distance, np.zeros(len(distance), np.int32)
         else:

@@ -71,13 +71,15 @@ def ks_under(pooled: np.ndarray, sides: np.ndarray) -> np.ndarray:
     ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)) if len(order) else order
     if len(ends) < 2:
         return np.zeros(sides.shape[1])
-    total, upto = len(order), (ends + 1)[:, None]
+    total = len(order)
+    whole = np.int64 if total > 40_000 else np.int32  # products up to the total's square
+    upto = (ends + 1)[:, None].astype(whole)
     out = np.empty(sides.shape[1])
     for start in range(0, sides.shape[1], _BLOCK):  # whole numbers, and few enough columns to stay in the cache
-        seen = np.cumsum(sides[order, start : start + _BLOCK], axis=0, dtype=np.int64 if total > 40_000 else np.int32)
+        seen = np.cumsum(sides[order, start : start + _BLOCK], axis=0, dtype=whole)
         n = seen[-1].astype(np.int64)
-        gap = (seen if len(ends) == total else seen[ends]) * seen.dtype.type(total)
-        gap -= (upto * n).astype(seen.dtype)
+        gap = np.multiply(seen if len(ends) == total else seen[ends], total, dtype=whole)
+        gap -= upto * seen[-1]
         widest = np.abs(gap, out=gap).max(axis=0)
         out[start : start + _BLOCK] = widest / np.maximum(n * (total - n), 1)
         out[start : start + _BLOCK][(n == 0) | (n == total)] = 0.0
@@ -160,10 +162,7 @@ def shifts(
             rows.append(statistics)
             found.append(one)
     alone, adjusted = step_down(np.stack(rows))
-    done = [
-        Shift(*one, p=float(p), adjusted=float(q))  # type: ignore[misc]
-        for one, p, q in zip(found, alone, adjusted, strict=True)
-    ]
+    done = [Shift(*one, p=float(p), adjusted=float(q)) for one, p, q in zip(found, alone, adjusted, strict=True)]
     return sorted(done, key=lambda s: (s.adjusted, -s.effect, -s.distance, s.name))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from sevenfold.quality.sampling import subsample
 from sevenfold.quality.two_sample import Shift, shifts
 from sevenfold.quality.verdict import Verdict
 
-Ids = Sequence[str] | pa.Array | pa.ChunkedArray
+Ids: TypeAlias = "Sequence[str] | pa.Array | pa.ChunkedArray"
 Columns = Mapping[str, Any]
 """Name -> values in the order of the ids: a float or integer column is numeric, one of strings or bools categories.
 Either a NumPy array (float, or object with strings and None) or a column of Arrow."""
