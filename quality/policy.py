@@ -155,13 +155,31 @@ class Volume(_Section):
 class Volatility(_Section):
     """Is it still true? (Never blocking: a drifted batch is what the loop is for.)"""
 
-    alpha: float = Field(0.05, gt=0, lt=1, description="false discovery rate over all tests of one check")
-    min_n: int = Field(50, ge=2, description="samples needed on both sides; below it: not measurable")
+    alpha: float = Field(
+        0.05, gt=0, lt=1, description="false-alarm rate of one check, over all its variables (family-wise)"
+    )
+    min_n: int = Field(50, ge=20, description="samples needed on both sides; below it: not measurable")
     sample_budget: int = Field(2000, ge=50, description="samples compared on each side, chosen by id hash")
+    embedding_budget: int = Field(1000, ge=50, description="of embeddings, whose tests cost the square of it")
     warn_effect: float = Field(
-        0.1, gt=0, lt=1, description="smallest effect worth a warning (KS distance, excess total variation)"
+        0.1,
+        gt=0,
+        lt=1,
+        description="smallest effect beyond chance worth a warning (KS distance, Cohen's w, 2 AUC - 1)",
     )
     fail_effect: float = Field(0.25, gt=0, lt=1, description="effect that fails")
+    warn_mmd: float = Field(
+        0.03, gt=0, lt=1, description="the same for MMD: root of the share of the kernel's spread between the sides"
+    )
+    fail_mmd: float = Field(0.1, gt=0, lt=1, description="MMD effect that fails")
+    warn_label_change: float = Field(
+        0.02, gt=0, lt=1, description="warn when surely more of the common samples changed their label"
+    )
+    fail_label_change: float = Field(0.1, gt=0, lt=1, description="share of changed labels that fails")
+    warn_accuracy_fall: float = Field(
+        0.03, gt=0, lt=1, description="fall of accuracy on the newest samples worth a warning, when it is no chance"
+    )
+    fail_accuracy_fall: float = Field(0.1, gt=0, lt=1, description="fall of accuracy that fails")
 
 
 class Velocity(_Section):

@@ -1,112 +1,159 @@
-"""Drift: calibrated on no shift, powerful on a plain one, silent where there is too little."""
+"""Drift of properties, labels and outputs: real pixels, calibrated, told in words, silent where there is too little."""
+
+import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from PIL import Image
 from scipy import stats
+from scipy.ndimage import gaussian_filter
 
 from sevenfold.quality import volatility
+from sevenfold.quality.context import Context, Embeddings
 from sevenfold.quality.policy import Policy, Volatility
-from sevenfold.quality.two_sample import (
-    benjamini_hochberg,
-    cliffs_delta,
-    count_shift,
-    ks_distance,
-    ks_p,
-    shifts,
-    subsample,
-)
+from sevenfold.storage.idx import read_idx
+from sevenfold.storage.index import PROPERTIES
+from sevenfold.storage.measure import measure_many
+from sevenfold.storage.png import encode_png
 
 LIMITS = Policy().volatility
-TRIALS = 400
+COMMON = {"subject": "b2", "reference": "v1", "policy": LIMITS}
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "fashion-mnist"
 
 
-def bound(trials: int, alpha: float) -> int:
-    """More alarms than this happen with probability 1 in 1,000 when the rate is alpha."""
-    return int(stats.binom.ppf(0.999, trials, alpha))
+def measured(images: np.ndarray, prefix: str) -> pa.Table:
+    """What ingest measures of the images, written as PNG files."""
+    table, failures = measure_many((encode_png(image), f"{i}.png") for i, image in enumerate(images))
+    assert not failures
+    ids = [f"{prefix}{i}" for i in range(len(images))]
+    return pa.table({"id": ids, **{name: table[name] for name in PROPERTIES}})
 
 
-def correlated(rng: np.random.Generator, n: int, k: int = 7) -> np.ndarray:
-    """Properties as real ones are: correlated, skewed, one with ties."""
-    x = rng.standard_normal((n, k)) + rng.standard_normal((n, 1))
-    x[:, 0] = np.exp(x[:, 0])
-    x[:, 1] = np.round(x[:, 1])
-    return x
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return read_idx(EXAMPLE / "t10k-images-idx3-ubyte.gz")[:1600]
 
 
-@pytest.mark.parametrize(("n", "m"), [(50, 50), (60, 1000), (500, 500)])
-def test_no_shift_raises_no_more_alarms_than_alpha(n: int, m: int) -> None:
-    rng = np.random.default_rng(n + m)
-    alarms = 0
-    for _ in range(TRIALS):
-        x, y = correlated(rng, n), correlated(rng, m)
-        found = shifts({str(i): x[:, i] for i in range(7)}, {str(i): y[:, i] for i in range(7)}, alpha=0.05)
-        alarms += min(s.adjusted for s in found) <= 0.05
-    assert alarms <= bound(TRIALS, 0.05)
+@pytest.fixture(scope="module")
+def real(images: np.ndarray) -> pa.Table:
+    return measured(images, "s")
 
 
-def test_one_test_alone_is_near_its_nominal_level() -> None:
-    rng = np.random.default_rng(3)
-    p = [ks_p(ks_distance(rng.random(300), rng.random(400)), 300, 400) for _ in range(1000)]
-    alarms = int((np.array(p) <= 0.05).sum())
-    assert stats.binom.ppf(0.001, 1000, 0.025) <= alarms <= bound(1000, 0.05)
+def jpeg(image: np.ndarray) -> np.ndarray:
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "JPEG", quality=58)
+    return np.asarray(Image.open(out))
 
 
-@pytest.mark.parametrize(("n", "m"), [(50, 60), (300, 2000)])
-def test_no_label_shift_raises_no_more_alarms_than_alpha(n: int, m: int) -> None:
-    rng = np.random.default_rng(n)
-    p = np.array([0.4, 0.3, 0.15, 0.1, 0.04, 0.009, 0.001])
-    tests = [count_shift(rng.multinomial(n, p), rng.multinomial(m, p), draws=200) for _ in range(TRIALS)]
-    assert sum(t.p <= 0.05 for t in tests) <= bound(TRIALS, 0.05)
-    assert np.mean([t.effect for t in tests]) < 0.03
+CORRUPTIONS = {
+    "sharpness fell": lambda x, rng: gaussian_filter(x / 255, (0, 0.7, 0.7)) * 255,
+    "sharpness rose": lambda x, rng: np.clip(x + rng.normal(0, 0.08 * 255, x.shape), 0, 255),
+    "brightness rose": lambda x, rng: np.clip(x + 0.15 * 255, 0, 255),
+    "entropy rose": lambda x, rng: np.stack([jpeg(image) for image in x]),
+}
 
 
-def test_a_plain_shift_is_found_with_its_direction_and_samples(rows, properties) -> None:
+@pytest.mark.parametrize("words", CORRUPTIONS)
+def test_a_moderate_corruption_of_real_images_is_found_and_told_in_words(words, images, real) -> None:
+    rng = np.random.default_rng(5)
+    moved = measured(CORRUPTIONS[words](images[1100:1400], rng).astype(np.uint8), "t")
+    v = volatility.property_drift(moved, real.slice(0, 1000), **COMMON)
+    assert v.result in ("warn", "fail") and not v.blocking and v.p <= 0.05
+    assert f"{words}: median" in v.message
+    assert v.interval[0] <= v.statistic <= v.interval[1] and v.effect <= v.statistic
+
+
+def test_draws_of_the_same_images_raise_no_more_alarms_than_alpha(real: pa.Table) -> None:
+    rng = np.random.default_rng(6)
+    found = []
+    for _ in range(30):
+        order = rng.permutation(real.num_rows)
+        a, b = (real.take(pa.array(rows)) for rows in (order[:100], order[100:400]))
+        found.append(volatility.property_drift(a, b, **COMMON))
+    assert sum(v.p <= LIMITS.alpha for v in found) <= stats.binom.ppf(0.999, 30, 0.05)
+    assert sum(v.result != "pass" for v in found) <= 3
+    assert np.mean([v.effect for v in found]) < 0.06
+
+
+def test_the_verdict_explains_itself(rows, properties) -> None:
     old, new = rows(1000), rows(300, prefix="t")
     moved = properties(new, seed=1, shift=-2.0)
-    v = volatility.property_drift(moved, properties(old), subject="b2", reference="v1", policy=LIMITS)
-    assert (v.result, v.blocking) == ("fail", False)
-    assert v.effect > 0.5 and v.p < 0.001 and v.interval[0] < v.effect < v.interval[1]
-    assert "brightness fell" in v.message and "1 of 7" in v.message
+    v = volatility.property_drift(moved, properties(old), **COMMON)
+    assert v.result == "fail" and v.effect > 0.5 and "1 of 7 moved against v1: brightness fell: median 0." in v.message
     dark = dict(zip(moved["id"].to_pylist(), moved["brightness"].to_pylist(), strict=True))
     assert v.findings[0] == min(dark, key=dark.get)
     assert 100 < len(v.findings) < 200
+    assert v.notes[0].startswith(f"brightness {dark[v.findings[0]]:.3g} (reference 0.")
+    shown = v.data["histograms"][0]
+    assert shown["name"] == "brightness" and len(shown["edges"]) == len(shown["now"]) + 1
+    assert (sum(shown["now"]), sum(shown["reference"])) == (300, 1000)
+    assert v.data["examples"]["now"] == list(v.findings[:12])
+    there = dict(zip(old["id"].to_pylist(), properties(old)["brightness"].to_pylist(), strict=True))
+    typical = [there[i] for i in v.data["examples"]["reference"]]
+    assert len(typical) == 12 and np.ptp(typical) < 0.01
 
 
-def test_power_at_small_n_and_none_of_it_below_the_minimum(rows, properties) -> None:
-    old = rows(1000)
-    fired = 0
-    for i in range(20):
-        new = rows(50, prefix=f"t{i}")
-        v = volatility.property_drift(
-            properties(new, seed=i, shift=1.2), properties(old), subject="b", reference="v1", policy=LIMITS
-        )
-        fired += v.result in ("warn", "fail")
-    assert fired >= 19
-    v = volatility.property_drift(
-        properties(rows(20), shift=5), properties(old), subject="b", reference="v1", policy=LIMITS
-    )
+def test_findings_are_all_of_them_not_only_the_compared(rows, properties) -> None:
+    limits = Volatility(sample_budget=100)
+    moved = properties(rows(1000, prefix="t"), seed=1, shift=6)
+    v = volatility.property_drift(moved, properties(rows(500)), **COMMON | {"policy": limits})
+    assert v.n == 100 and len(v.findings) > 950
+
+
+def test_the_answer_does_not_depend_on_the_order_of_rows(rows, properties) -> None:
+    limits = Volatility(sample_budget=100)
+    new, old = properties(rows(300, prefix="t"), seed=1, shift=1), properties(rows(300))
+    turned = new.take(pa.array(np.random.default_rng(0).permutation(300)))
+    a, b = (volatility.property_drift(x, old, **COMMON | {"policy": limits}) for x in (new, turned))
+    assert (a.statistic, a.p, a.effect, set(a.findings)) == (b.statistic, b.p, b.effect, set(b.findings))
+
+
+def test_twenty_samples_are_not_measurable_whatever_they_are(rows, properties, classes) -> None:
+    few, old = rows(20, prefix="t"), rows(200)
+    assert volatility.label_shift(few, old, **COMMON).result == "not_measurable"
+    v = volatility.property_drift(properties(few, shift=5), properties(old), **COMMON)
     assert (v.result, v.statistic, v.findings) == ("not_measurable", None, ())
+    probs = np.full((20, 3), 1 / 3)
+    names = [f"i{i}" for i in range(200)]
+    told = volatility.output_drift(probs, names[:20], np.full((200, 3), 0.2), names, classes=classes, **COMMON)
+    assert told.result == "not_measurable"
 
 
 def test_a_tiny_shift_at_large_n_is_significant_and_not_an_alarm(rows, properties) -> None:
-    old, new = rows(6000), rows(6000, prefix="t")
     limits = Volatility(sample_budget=6000)
-    v = volatility.property_drift(
-        properties(new, seed=1, shift=0.12), properties(old), subject="b", reference="v1", policy=limits
-    )
+    now, old = properties(rows(6000, prefix="t"), seed=1, shift=0.15), properties(rows(6000))
+    v = volatility.property_drift(now, old, **COMMON | {"policy": limits})
     assert v.p < 0.05 and v.result == "pass"
 
 
-def test_label_shift_is_found_and_names_the_class(rows) -> None:
+def test_one_class_doubled_is_found_and_named() -> None:
+    rng = np.random.default_rng(0)
+    names = np.array([f"c{i}" for i in range(10)])
+
+    def labels(n: int, p: np.ndarray, prefix: str) -> pa.Table:
+        return pa.table({"id": [f"{prefix}{i}" for i in range(n)], "label": names[rng.choice(10, n, p=p)]})
+
+    even = np.full(10, 0.1)
+    doubled = np.full(10, 0.8 / 9)
+    doubled[3] = 0.2
+    found = [volatility.label_shift(labels(500, doubled, "t"), labels(2000, even, "s"), **COMMON) for _ in range(12)]
+    assert sum(v.result in ("warn", "fail") for v in found) >= 11
+    assert sum("Moved most: c3 " in v.message for v in found) >= 11
+    calm = [volatility.label_shift(labels(500, even, "t"), labels(2000, even, "s"), **COMMON) for _ in range(12)]
+    assert sum(v.result != "pass" for v in calm) <= 3
+
+
+def test_label_shift_lists_the_risen_classes_samples_and_the_fallen_classes(rows) -> None:
     new = rows(300, prefix="t", label=["boot"] * 200 + ["coat"] * 50 + ["shirt"] * 50)
-    v = volatility.label_shift(new, rows(600), subject="b", reference="v1", policy=LIMITS)
+    v = volatility.label_shift(new, rows(600), **COMMON)
     assert v.result == "fail" and not v.blocking and "boot 33.3% -> 66.7%" in v.message
-    assert v.findings == tuple(new["id"].to_pylist()[:200])
-    few = volatility.label_shift(new.slice(0, 20), rows(600), subject="b", reference="v1", policy=LIMITS)
-    assert few.result == "not_measurable"
+    assert v.findings[:200] == tuple(new["id"].to_pylist()[:200])
+    assert set(v.findings[200:]) == {"class:coat", "class:shirt"} and v.notes[0] == "label boot 33.3% -> 66.7%"
+    assert v.data["bars"]["series"]["now"][v.data["bars"]["names"].index("boot")] == pytest.approx(2 / 3)
+    unlabelled = rows(300, prefix="t", label=[None] * 300)
+    assert volatility.label_shift(unlabelled, rows(600), **COMMON).result == "not_measurable"
 
 
 def test_output_drift_reads_softmax_outputs(classes) -> None:
@@ -114,40 +161,47 @@ def test_output_drift_reads_softmax_outputs(classes) -> None:
     old, same = rng.dirichlet([1, 1, 1], 500), rng.dirichlet([1, 1, 1], 400)
     new = rng.dirichlet([4, 1, 1], 400)
     names = [f"i{i}" for i in range(500)]
-    common = {"classes": classes, "subject": "v2", "reference": "v1", "policy": LIMITS}
-    assert volatility.output_drift(same, names[:400], old, names, **common).result == "pass"
-    v = volatility.output_drift(new, names[:400], old, names, **common)
-    assert v.result == "fail" and "p(boot) rose" in v.message
+    assert volatility.output_drift(same, names[:400], old, names, classes=classes, **COMMON).result == "pass"
+    v = volatility.output_drift(new, names[:400], old, names, classes=classes, **COMMON)
+    assert v.result == "fail" and "p(boot) rose: median" in v.message
 
 
 def test_a_property_with_gaps_is_judged_on_what_there_is(rows, properties) -> None:
     old, new = properties(rows(200)), properties(rows(200, prefix="t"), seed=1)
     gaps = new.set_column(1, "brightness", pa.array([None] * 180 + [0.4] * 20, pa.float64()))
-    v = volatility.property_drift(gaps, old, subject="b", reference="v1", policy=LIMITS)
+    v = volatility.property_drift(gaps, old, **COMMON)
     assert v.result == "pass" and " 6 moved" in v.message
 
 
-def test_the_subsample_depends_on_the_ids_alone() -> None:
-    ids = [f"id{i}" for i in range(1000)]
-    chosen = {ids[i] for i in subsample(ids, 100)}
-    backwards = ids[::-1]
-    assert chosen == {backwards[i] for i in subsample(backwards, 100)} and len(chosen) == 100
-    more = ids + [f"new{i}" for i in range(100)]
-    assert len(chosen & {more[i] for i in subsample(more, 100)}) >= 75
-    assert subsample(ids[:10], 100).tolist() == list(range(10))
+def test_every_check_runs_on_a_context_with_everything_and_with_nothing(rows, properties, classes) -> None:
+    def context(n: int, prefix: str, shift: float = 0.0, **more) -> Context:
+        table = rows(n, prefix=prefix)
+        table = table.append_column("batch", pa.array([prefix] * n))
+        rng = np.random.default_rng(n)
+        ids = table["id"].combine_chunks()
+        outputs = pa.table(
+            {
+                "id": ids,
+                "label": table["label"],
+                "predicted": table["label"],
+                "probs": pa.array(rng.dirichlet([1, 1, 1], n).tolist(), pa.list_(pa.float32())),
+                "in_sample": [False] * n,
+            }
+        )
+        vectors = (rng.standard_normal((n, 8)) + shift).astype(np.float32)
+        fields = {
+            "classes": classes,
+            "metadata": pa.table({"id": ids, "age": rng.normal(shift, 1, n)}),
+            "predictions": outputs,
+            "embeddings": Embeddings(ids, vectors, "small"),
+        }
+        return Context(prefix, "version", table, properties(table, seed=n, shift=shift), 0.0, **fields | more)
 
-
-values = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=30).map(np.array)
-
-
-@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
-@given(values, values)
-def test_the_kernels_agree_with_scipy_under_ties(x: np.ndarray, y: np.ndarray) -> None:
-    assert ks_distance(x, y) == pytest.approx(stats.ks_2samp(x, y, method="asymp").statistic)
-    u = stats.mannwhitneyu(x, y, method="asymptotic").statistic if len(set(x) | set(y)) > 1 else len(x) * len(y) / 2
-    assert cliffs_delta(x, y) == pytest.approx(2 * u / (len(x) * len(y)) - 1)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_benjamini_hochberg_agrees_with_scipy(p: list[float]) -> None:
-    assert benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p))
+    old = context(200, "v1")
+    new = context(150, "v2", shift=1.0, reference=old, records=[{"batch": "v2", "times": {"landed": 1.0}}])
+    found = {c.name: c.run(new) for c in volatility.CHECKS}
+    assert all(v.v == "volatility" and v.check == name and not v.blocking for name, v in found.items())
+    moved = {name for name, v in found.items() if v.result in ("warn", "fail")}
+    assert moved == {"property_drift", "metadata_drift", "embedding_mmd", "embedding_classifier"}
+    bare = Context("v1", "version", old.rows, old.properties, 0.0)
+    assert {c.run(bare).result for c in volatility.CHECKS} == {"not_measurable"}
