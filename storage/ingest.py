@@ -14,12 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
-from sevenfold.storage import tombstones
+from sevenfold.storage import metadata, tombstones
 from sevenfold.storage.canonical import digest_json, digest_table
 from sevenfold.storage.chunks import PLACED, Kept, Part, cut
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, LANDING, PROPERTIES, QUARANTINE, write_parquet
-from sevenfold.storage.keys import aliases_key, batch_key, landing_key, quarantine_key
+from sevenfold.storage.keys import aliases_key, batch_key, landing_key, metadata_key, quarantine_key
 from sevenfold.storage.names import check_batch, check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
@@ -76,7 +76,9 @@ def ingest(
     measured, refused = tombstones.refuse(tombstones.read(store), measured)
     rows, properties, aliases, quarantine = resolve(source.inputs, measured, [*bad, *refused], classes, source.location)
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
-    digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
+    further, remarks = metadata.of_samples(rows, aliases, source.further())
+    parts = [rows, aliases, reasons, *([further] if further is not None else [])]
+    digest = digest_json([digest_table(part) for part in parts])
     batch = batch or check_batch(f"{_stem(source.name)}-{digest[:8]}")
     key = batch_key(dataset, batch)
     seconds = time.perf_counter() - started
@@ -99,7 +101,7 @@ def ingest(
         times={"landed": clock(), "newest_input": max(i.modified for i in source.inputs)},
         seconds={"ingest": seconds},
         classes=tuple(classes or ()),
-        notes=source.notes,
+        notes=(*source.notes, *remarks),
     )
     with store.locked(key):  # of two landings under one id, the second sees the first whole
         old = _record(store, key)
@@ -116,6 +118,8 @@ def ingest(
                 (aliases_key(dataset, batch), aliases, ALIASES),
                 (quarantine_key(dataset, batch), quarantine, QUARANTINE),
             ]
+            if further is not None:
+                tables.append((metadata_key(dataset, batch), further, further.schema))
             part = f"{dataset}{PART_SEPARATOR}{batch}"
             with ThreadPoolExecutor(WRITERS) as pool:  # they wait for the disk or the bucket
                 writes: list[Future[object]] = [

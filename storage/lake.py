@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sevenfold import __version__
 from sevenfold.storage import commit as committing
-from sevenfold.storage import findings, rows, signals, takedown, versions
+from sevenfold.storage import findings, metadata, rows, signals, takedown, versions
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
 from sevenfold.storage.canonical import canonical_json, digest_json
@@ -451,6 +451,19 @@ class Lake:
         return signals.read_properties(
             self.store, [f"{dataset}{signals.PART_SEPARATOR}{self.batch(dataset, batch).batch}"]
         )
+
+    def batch_metadata(self, dataset: str, batch: str) -> pa.Table | None:
+        """id and the further columns that a batch's source had, of the samples it says something of; None: nothing."""
+        return metadata.read(self.store, dataset, [self.batch(dataset, batch).batch])
+
+    def metadata(self, dataset: str, ref: str = "main") -> pa.Table | None:
+        """id and the further columns of a version's samples, in their order, null where nothing is known.
+
+        None when no batch of the version has any. Where batches disagree on a column's type, it is text.
+        """
+        version = self.version(dataset, ref)
+        table = metadata.read(self.store, dataset, self.manifest(version.content_id).batch_ids)
+        return metadata.of_ids(table, self.samples_of(version.content_id)["id"])
 
     def properties(self, dataset: str, ref: str = "main") -> pa.Table:
         """id and the float properties of a version's samples, in their order."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 VIEWS = (
     "samples", "samples_all", "scored", "this_version", "versions", "shards", "batches", "landed", "aliases",
-    "quarantine", "signals", "predictions", "verdicts", "findings", "queues", "reviews", "overlays", "tombstones",
-    "runs", "steps", "models",
+    "metadata", "quarantine", "signals", "predictions", "verdicts", "findings", "queues", "reviews", "overlays",
+    "tombstones", "runs", "steps", "models",
 )  # fmt: skip
 
 
@@ -198,6 +198,7 @@ _DEFINITIONS: dict[str, Callable[[Lens], str | pa.Table]] = {
     "batches": _batches,
     "landed": lambda x: x.parquet("batches/*/*.parquet", LANDING, ("dataset", "batch"), but=".aliases.parquet"),
     "aliases": lambda x: x.parquet("batches/*/*.aliases.parquet", ALIASES, ("dataset", "batch")),
+    "metadata": lambda x: x.parquet("metadata/*/*.parquet", pa.schema([("id", pa.string())]), ("dataset", "batch")),
     "quarantine": lambda x: x.parquet("quarantine/*/*.parquet", QUARANTINE, ("dataset", "batch")),
     "signals": lambda x: x.parquet("signals/*/*/*.parquet", SIGNAL),
     "predictions": lambda x: x.parquet("predictions/*.parquet", PREDICTION),
