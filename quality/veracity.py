@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from sevenfold.quality import leaks
 from sevenfold.quality import policy as limits
-from sevenfold.quality.keys64 import numbers, one_width
+from sevenfold.quality.context import Check, Context, ReadPixels
+from sevenfold.quality.contradictions import contradicting
 from sevenfold.quality.label_noise import estimate_label_noise, suspects
 from sevenfold.quality.predictions import probabilities
 from sevenfold.quality.verdict import Verdict
@@ -28,8 +29,8 @@ def contradictory(
     the ids of all samples admitted with a contradiction, else those that contradict the reference, else the
     quarantined paths.
     """
-    inside = _contradictions(rows, rows)
-    against = _contradictions(rows, reference_rows) if reference_rows is not None and not inside else []
+    inside = contradicting(rows, rows)
+    against = contradicting(rows, reference_rows) if reference_rows is not None and not inside else []
     aside: list[str] = []
     if quarantine is not None:
         aside = quarantine.filter(pc.equal(quarantine["reason"], "contradictory"))["path"].to_pylist()
@@ -59,7 +60,7 @@ def cross_split_duplicates(
     *,
     subject: str,
     policy: limits.Veracity,
-    read_pixels: leaks.ReadPixels | None = None,
+    read_pixels: ReadPixels | None = None,
 ) -> Verdict:
     """A picture of val or test in another split too, exactly or nearly; in train it fails and blocks promotion.
 
@@ -108,9 +109,7 @@ def _distinct(ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def duplicate_pairs(
-    rows: pa.Table, *, policy: limits.Veracity, read_pixels: leaks.ReadPixels | None = None
-) -> pa.Table:
+def duplicate_pairs(rows: pa.Table, *, policy: limits.Veracity, read_pixels: ReadPixels | None = None) -> pa.Table:
     """Pictures of val or test that occur in another split too (:data:`leaks.PAIRS`): exact pairs, then near ones.
 
     Without a reader of pixels the near ones are candidates.
@@ -191,58 +190,25 @@ def label_errors_of(
     )
 
 
-def _contradictions(rows: pa.Table, others: pa.Table) -> list[str]:
-    """The ids of labelled rows whose pixels occur among the others under another label, sorted.
+def _contradictory(context: Context) -> Verdict:
+    reference = context.reference.rows if context.reference and context.kind == "batch" else None
+    return contradictory(context.rows, context.quarantine, subject=context.subject, reference_rows=reference)
 
-    Looks for rows whose pixels have a label there that is smaller or larger than their own, by 64-bit numbers of the
-    digests; the digests themselves are compared for those alone.
-    """
-    mine, theirs = (_labelled(t) for t in (rows, others))
-    names = pc.unique(pa.chunked_array([*mine["label"].chunks, *theirs["label"].chunks], pa.string())).sort()
-    alike = bool(one_width(mine["pixel_digest"])) and one_width(mine["pixel_digest"]) == one_width(
-        theirs["pixel_digest"]
+
+def _leaks(context: Context) -> Verdict:
+    return cross_split_duplicates(
+        context.rows, subject=context.subject, policy=context.policy.veracity, read_pixels=context.read_pixels
     )
-    if not alike:  # numbers of the two columns compare only within one column
-        both = pa.chunked_array([*mine["pixel_digest"].chunks, *theirs["pixel_digest"].chunks], pa.string())
-        keys, known = np.split(numbers(both), [mine.num_rows])
-    else:
-        keys, known = numbers(mine["pixel_digest"]), numbers(theirs["pixel_digest"])
-    labels = pc.index_in(theirs["label"], value_set=names).to_numpy().astype(np.int32)
-    order = np.argsort(known)
-    known, labels = known[order], labels[order]
-    del order
-    starts = np.flatnonzero(np.r_[True, known[1:] != known[:-1]]) if len(known) else np.zeros(0, np.int64)
-    if not len(starts):
-        return []
-    least, most = np.minimum.reduceat(labels, starts), np.maximum.reduceat(labels, starts)
-    known = known[starts]
-    own = pc.index_in(mine["label"], value_set=names).to_numpy().astype(np.int32)
-    suspects = _differing(keys, own, known, least, most)
-    if not len(suspects):
-        return []
-    asked = mine.take(pa.array(suspects))
-    there = theirs.filter(pc.is_in(theirs["pixel_digest"], value_set=pc.unique(asked["pixel_digest"])))
-    said = there.group_by("pixel_digest").aggregate([("label", "min"), ("label", "max")])
-    place = pc.index_in(asked["pixel_digest"], value_set=said["pixel_digest"].combine_chunks())
-    low, high = (pc.take(said[f"label_{which}"], place) for which in ("min", "max"))
-    other = pc.or_(pc.not_equal(low, asked["label"]), pc.not_equal(high, asked["label"]))
-    return sorted(asked["id"].filter(pc.fill_null(other, False)).to_pylist())
 
 
-def _labelled(table: pa.Table) -> pa.Table:
-    """id, pixel_digest and label of the rows that have a label; no copy where all have one."""
-    columns = table.select([c for c in ("id", "pixel_digest", "label") if c in table.column_names])
-    return columns.filter(pc.is_valid(columns["label"])) if columns["label"].null_count else columns
+def _label_errors(context: Context) -> Verdict:
+    return label_errors_of(
+        context.predictions, subject=context.subject, policy=context.policy.veracity, classes=context.classes
+    )
 
 
-def _differing(keys: np.ndarray, own: np.ndarray, known: np.ndarray, least: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """int64 [m]: which keys are known (sorted) with a least or most label other than their own."""
-    found = []
-    for start in range(0, len(keys), 1 << 20):
-        part, label = keys[start : start + (1 << 20)], own[start : start + (1 << 20)]
-        order = np.argsort(part)  # looking up in order stays within the cache
-        part, label = part[order], label[order]
-        place = np.minimum(np.searchsorted(known, part), len(known) - 1)
-        hit = (known[place] == part) & ((least[place] != label) | (most[place] != label))
-        found.append(start + order[hit])
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
+CHECKS = (
+    Check("veracity", "contradictory_labels", _contradictory),
+    Check("veracity", "cross_split_duplicates", _leaks, ("version",)),
+    Check("veracity", "label_errors", _label_errors, ("version",)),
+)
