@@ -17,15 +17,16 @@ from sevenfold.quality import policy as limits
 from sevenfold.quality.intervals import wilson
 from sevenfold.quality.verdict import Verdict, missing
 
-_CONTINUED = "\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018\u2019"
-_CONTINUED += "\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178"
-"""What the second byte of a character in UTF-8 (80 to BF) is in Latin-1 or Windows-1252."""
+_OF_CONTROLS = "\u20ac\u201a\u0192\u201e\u2020\u2021\u02c6\u2030\u2039\u02dc\u2122\u203a"
+"""Some bytes of 80 to 9F in Windows-1252; not those that may follow a capital by rights: quotes, dashes, letters."""
 
 DAMAGE = (
     ("a replaced character (U+FFFD)", "\ufffd"),
     (
         "UTF-8 read as Latin-1",
-        f"[\u00c2\u00c3\u00c4\u00c5\u00d0\u00d1][{_CONTINUED}]|\u00e2[\u20ac\u0080-\u0082]|\u00ef\u00bb\u00bf",
+        f"[\u00c2\u00c3][\u0080-\u00bf{_OF_CONTROLS}\u0160\u0152\u017d\u0161\u0153\u017e\u0178]"
+        f"|[\u00c4\u00c5\u00d0\u00d1][\u0080-\u009f\u00a1-\u00a9\u00ac-\u00b6\u00b8\u00b9\u00bc-\u00bf{_OF_CONTROLS}]"
+        "|\u00e2[\u20ac\u0080-\u0082]|\u00ef\u00bb\u00bf",
     ),
     ("a control character", "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"),
 )

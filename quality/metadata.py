@@ -6,7 +6,7 @@ the reference version is what a column is compared with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,11 +223,14 @@ def texts_of(table: pa.Table | None) -> list[str]:
     return [c.name for c in described(table).values() if c.kind == "text"] if table is not None else []
 
 
+def _before(context: Context) -> pa.Table | None:
+    return context.reference.metadata if context.reference else None
+
+
 def _columns(context: Context) -> Verdict:
-    reference = context.reference.metadata if context.reference else None
     return columns(
         context.fresh.metadata,
-        reference,
+        _before(context),
         subject=context.subject,
         name=context.reference_name,
         policy=context.policy.validity,
@@ -235,11 +238,10 @@ def _columns(context: Context) -> Verdict:
 
 
 def _varying(context: Context) -> Verdict:
-    reference = context.reference.metadata if context.reference else None
-    return varying(context.metadata, reference, subject=context.subject, name=context.reference_name)
+    return varying(context.metadata, _before(context), subject=context.subject, name=context.reference_name)
 
 
-def _readable(context: Context) -> Sequence[Verdict] | Verdict:
+def _readable(context: Context) -> Verdict:
     return captions.readable(
         context.metadata, texts_of(context.metadata), subject=context.subject, policy=context.policy.validity
     )
@@ -249,16 +251,26 @@ def _repeated(context: Context) -> Verdict:
     return captions.repeated(
         context.metadata,
         texts_of(context.metadata),
-        context.reference.metadata if context.reference else None,
+        _before(context),
         subject=context.subject,
         name=context.reference_name,
         policy=context.policy.variety,
     )
 
 
+def _where_any(run: Callable[[Context], Verdict]) -> Callable[[Context], Sequence[Verdict]]:
+    """A check that has nothing to say of a dataset without metadata: most have none."""
+
+    def asked(context: Context) -> Sequence[Verdict]:
+        none = context.metadata is None and _before(context) is None
+        return () if none else (run(context),)
+
+    return asked
+
+
 CHECKS = (
-    Check("validity", "columns", _columns),
-    Check("validity", "captions", _readable),
-    Check("variety", "columns", _varying),
-    Check("variety", "captions", _repeated),
+    Check("validity", "columns", _where_any(_columns)),
+    Check("validity", "captions", _where_any(_readable)),
+    Check("variety", "columns", _where_any(_varying)),
+    Check("variety", "captions", _where_any(_repeated)),
 )

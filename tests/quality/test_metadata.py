@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sevenfold.quality import captions, languages, metadata
+from sevenfold.quality.checks import judge
 from sevenfold.quality.columns import described
 from sevenfold.quality.context import Context
 from sevenfold.quality.policy import Policy
@@ -42,7 +43,8 @@ def judged(now: pa.Table, before: pa.Table | None = None) -> Mapping[str, Any]:
         return Context(name, "version", rows, rows, 0.0, metadata=table, reference=reference)
 
     asked = context(now, "v2", context(before, "v1") if before is not None else None)
-    return {c.key: c.run(asked) for c in metadata.CHECKS}
+    verdicts = judge(asked, checks=metadata.CHECKS)
+    return {f"{v.v}.{v.check}": v for v in verdicts}
 
 
 def test_kinds_are_told_apart() -> None:
@@ -94,6 +96,10 @@ def test_small_samples_and_missing_tables_are_not_measurable() -> None:
     v = metadata.columns(people(), people(20), subject="b", name="v1", policy=LIMITS.validity)
     assert v.result == "not_measurable"
     assert metadata.columns(None, people(), subject="b", name="v1", policy=LIMITS.validity).result == "not_measurable"
+    rows = people().select(["id"])
+    assert judge(Context("b", "batch", rows, rows, 0.0), checks=metadata.CHECKS) == [], (
+        "nothing to say, so nothing said"
+    )
     found = judged(people().select(["id"]))
     assert {v.result for k, v in found.items() if "captions" in k} == {"not_measurable"}
 
