@@ -19,7 +19,7 @@ from sevenfold.storage.canonical import digest_json, digest_table
 from sevenfold.storage.chunks import PLACED, Kept, Part, cut
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, LANDING, PROPERTIES, QUARANTINE, write_parquet
-from sevenfold.storage.keys import aliases_key, batch_key, landing_key, metadata_key, quarantine_key
+from sevenfold.storage.keys import aliases_key, annotations_key, batch_key, landing_key, metadata_key, quarantine_key
 from sevenfold.storage.names import check_batch, check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
@@ -77,7 +77,8 @@ def ingest(
     rows, properties, aliases, quarantine = resolve(source.inputs, measured, [*bad, *refused], classes, source.location)
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
     further, remarks = metadata.of_samples(rows, aliases, source.further())
-    parts = [rows, aliases, reasons, *([further] if further is not None else [])]
+    answers, more = metadata.of_annotators(rows, aliases, source.annotations())
+    parts = [rows, aliases, reasons, *(part for part in (further, answers) if part is not None)]
     digest = digest_json([digest_table(part) for part in parts])
     batch = batch or check_batch(f"{_stem(source.name)}-{digest[:8]}")
     key = batch_key(dataset, batch)
@@ -101,7 +102,8 @@ def ingest(
         times={"landed": clock(), "newest_input": max(i.modified for i in source.inputs)},
         seconds={"ingest": seconds},
         classes=tuple(classes or ()),
-        notes=(*source.notes, *remarks),
+        notes=(*source.notes, *remarks, *more),
+        tables=source.tables,
     )
     with store.locked(key):  # of two landings under one id, the second sees the first whole
         old = _record(store, key)
@@ -120,6 +122,8 @@ def ingest(
             ]
             if further is not None:
                 tables.append((metadata_key(dataset, batch), further, further.schema))
+            if answers is not None:
+                tables.append((annotations_key(dataset, batch), answers, metadata.ANNOTATIONS))
             part = f"{dataset}{PART_SEPARATOR}{batch}"
             with ThreadPoolExecutor(WRITERS) as pool:  # they wait for the disk or the bucket
                 writes: list[Future[object]] = [

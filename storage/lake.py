@@ -29,7 +29,7 @@ from sevenfold.storage.pack import change
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, parse_json
 from sevenfold.storage.retry import changed_inputs
-from sevenfold.storage.sources import Source, open_source
+from sevenfold.storage.sources import Beside, Source, Table, open_source, with_tables
 from sevenfold.storage.store import LocalStore, Store, open_store
 
 if TYPE_CHECKING:
@@ -90,13 +90,20 @@ class Lake:
         batch: str | None = None,
         *,
         kind: str | None = None,
+        labels: Table | None = None,
+        annotations: Table | None = None,
         classes: Sequence[str] | None = None,
         workers: int = 1,
         progress: Progress | None = None,
         clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:
-        """Land a source as one batch (see storage.ingest); returns its record and whether it is new."""
+        """Land a source as one batch (see storage.ingest); returns its record and whether it is new.
+
+        `labels`, `annotations`: tables that lie apart from the images (see sources.beside).
+        """
         opened = source if isinstance(source, Source) else open_source(source, kind)
+        if labels or annotations:
+            opened = Beside(opened, labels, annotations)
         return ingest(
             self.store,
             opened,
@@ -120,7 +127,7 @@ class Lake:
         See storage.retry. Raises SevenfoldError when nothing is quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
-        whole = open_source(old.source, old.kind)
+        whole = with_tables(open_source(old.source, old.kind), old.tables)
         landed = [*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)]
         source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed)
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
@@ -464,6 +471,15 @@ class Lake:
         version = self.version(dataset, ref)
         table = metadata.read(self.store, dataset, self.manifest(version.content_id).batch_ids)
         return metadata.of_ids(table, self.samples_of(version.content_id)["id"])
+
+    def batch_annotations(self, dataset: str, batch: str) -> pa.Table | None:
+        """What several people said of a batch's samples (metadata.ANNOTATIONS); None: nobody was asked."""
+        return metadata.read_annotations(self.store, dataset, [self.batch(dataset, batch).batch])
+
+    def annotations(self, dataset: str, ref: str = "main") -> pa.Table | None:
+        """What several people said of a version's samples (metadata.ANNOTATIONS), also of those not in it any more."""
+        version = self.version(dataset, ref)
+        return metadata.read_annotations(self.store, dataset, self.manifest(version.content_id).batch_ids)
 
     def properties(self, dataset: str, ref: str = "main") -> pa.Table:
         """id and the float properties of a version's samples, in their order."""

@@ -1,6 +1,7 @@
 """Metadata: the further columns that a source has about its images, kept by sample id, a Parquet file for each batch.
 
     metadata/<dataset>/<batch>.parquet       id, and the columns as they were named: int64, float64, bool or text
+    annotations/<dataset>/<batch>.parquet    id, annotator, label: what several people said of a sample
 
 They belong to the landing: written once, covered by the batch's digest, never rewritten but by a takedown. Versions
 hold batches, so commits, merges and compaction leave them alone.
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage.keys import metadata_key
+from sevenfold.storage.keys import annotations_key, metadata_key
 from sevenfold.storage.sources.further import Further
 from sevenfold.storage.store import Store
 
@@ -45,6 +46,35 @@ def of_samples(rows: pa.Table, aliases: pa.Table, said: Further | None) -> tuple
     if others:
         notes.append(f"the metadata of {others:,} aliases is not kept: that of the sample's own path is")
     return kept, tuple(notes)
+
+
+def of_annotators(
+    rows: pa.Table, aliases: pa.Table, said: tuple[pa.Table, tuple[str, ...]] | None
+) -> tuple[pa.Table | None, tuple[str, ...]]:
+    """(ANNOTATIONS of the samples, in a fixed order; notes); None: nobody was asked. Aliases count as their sample."""
+    if said is None:
+        return None, ()
+    table, notes = said
+    paths = pa.chunked_array([*rows["path"].chunks, *aliases["path"].chunks], pa.string()).combine_chunks()
+    ids = pa.chunked_array([*rows["id"].chunks, *aliases["id"].chunks], pa.string())
+    found = pc.take(ids, pc.index_in(table["path"], value_set=paths))
+    kept = table.drop_columns(["path"]).add_column(0, "id", found)
+    lost = found.null_count
+    if lost:
+        kept = kept.filter(pc.is_valid(kept["id"]))
+        notes = (*notes, f"{lost:,} annotations are of inputs that were set aside")
+    return kept.cast(ANNOTATIONS).sort_by([(name, "ascending") for name in ANNOTATIONS.names]), notes
+
+
+ANNOTATIONS = pa.schema([("id", pa.string()), ("annotator", pa.string()), ("label", pa.string())])
+"""A row per answer."""
+
+
+def read_annotations(store: Store, dataset: str, batches: Iterable[str]) -> pa.Table | None:
+    """The annotations of some batches; None when none has any."""
+    keys = [annotations_key(dataset, batch) for batch in batches]
+    tables = [pq.read_table(store.local(key), schema=ANNOTATIONS) for key in keys if store.exists(key)]
+    return pa.concat_tables(tables) if tables else None
 
 
 def read(store: Store, dataset: str, batches: Iterable[str]) -> pa.Table | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
@@ -132,6 +133,15 @@ class Source:
         """What the source says of its inputs besides label and split, by path; None: nothing. Reads anew."""
         return None
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """The tables beside the source, as a batch's record keeps them (see sources.beside); empty: there are none."""
+        return {}
+
+    def annotations(self) -> tuple[pa.Table, tuple[str, ...]] | None:
+        """(path, annotator, label: what several people said of the inputs; notes); None: nothing."""
+        return None
+
     def _list(self) -> Iterator[Input]:
         raise TypeError("a source lists its inputs")
 
@@ -180,6 +190,15 @@ class Selected(Source):
     def further(self) -> Further | None:
         """See Source.further."""
         return self.source.further()
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """See Source.tables."""
+        return self.source.tables
+
+    def annotations(self) -> tuple[pa.Table, tuple[str, ...]] | None:
+        """See Source.annotations."""
+        return self.source.annotations()
 
     def read(self, path: str) -> bytes:
         """See Source.read."""

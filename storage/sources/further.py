@@ -104,6 +104,22 @@ class Gathering:
         return column
 
 
+def joined(one: Further | None, two: Further | None) -> Further | None:
+    """The columns of both, by path: of a path that only the second has, the first's are null, and so on."""
+    if one is None or two is None:
+        return one or two
+    paths = pc.unique(pa.chunked_array([*one.table["path"].chunks, *two.table["path"].chunks], pa.string()))
+    columns, taken, notes = {"path": paths}, {"path"}, [*one.notes, *two.notes]
+    for table in (one.table, two.table):
+        place = pc.index_in(paths, value_set=table["path"].combine_chunks())
+        for name in table.column_names[1:]:
+            new = _free(name, taken)
+            notes += [f"the column {name} is there twice: one is kept as {new}"] if new != name else []
+            taken.add(new.lower())
+            columns[new] = table[name].take(place)
+    return Further(pa.table(columns), tuple(notes))
+
+
 def plain(values: Sequence[Any] | pa.Array) -> pa.Array | None:
     """Values as an array of int64, float64, bool, string or null; None where they are nested or bytes."""
     if isinstance(values, pa.Array):
