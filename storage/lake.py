@@ -20,6 +20,7 @@ from sevenfold.storage import findings, metadata, rows, signals, takedown, versi
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
 from sevenfold.storage.canonical import canonical_json, digest_json
+from sevenfold.storage.decode import USUAL, Accepts
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import LANDING, QUARANTINE, read_parquet
 from sevenfold.storage.ingest import ingest
@@ -93,6 +94,7 @@ class Lake:
         labels: Table | None = None,
         annotations: Table | None = None,
         classes: Sequence[str] | None = None,
+        accepts: Accepts = USUAL,
         workers: int = 1,
         progress: Progress | None = None,
         clock: Callable[[], float] = time.time,
@@ -110,6 +112,7 @@ class Lake:
             dataset,
             batch,
             classes=classes,
+            accepts=accepts,
             workers=workers,
             progress=progress,
             clock=clock,
@@ -119,25 +122,28 @@ class Lake:
         )
 
     def retry_quarantine(
-        self, dataset: str, batch: str, *, workers: int = 1, progress: Progress | None = None,
-        clock: Callable[[], float] = time.time,
+        self, dataset: str, batch: str, *, accepts: Accepts = USUAL, workers: int = 1,
+        progress: Progress | None = None, clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:  # fmt: skip
         """Read a batch's quarantined inputs again, after a fix, and land those that changed as `<batch>+retryN`.
 
-        See storage.retry. Raises SevenfoldError when nothing is quarantined or nothing at the source has changed since.
+        So do those of an unusual kind when `accepts` is another now. See storage.retry. Raises SevenfoldError when
+        nothing is quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
         whole = with_tables(open_source(old.source, old.kind), old.tables)
         landed = [*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)]
-        source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed)
+        loosened = accepts.changed() != old.accepts
+        source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed, loosened=loosened)
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
         for b in earlier:
-            if b.fingerprint == source.fingerprint:
+            if b.fingerprint == source.fingerprint and b.accepts == accepts.changed():
                 return b, False
         name = f"{batch}+retry{len(earlier) + 1}"
         return self.ingest(
-            source, dataset, name, classes=old.classes or None, workers=workers, progress=progress, clock=clock
-        )
+            source, dataset, name, classes=old.classes or None, accepts=accepts, workers=workers, progress=progress,
+            clock=clock,
+        )  # fmt: skip
 
     def batches(self, dataset: str) -> list[Batch]:
         """All batch records, in id order."""

@@ -110,7 +110,7 @@ _LATEST = 1e11
 class Batch:
     """One landing. `digest` covers its landed rows and its quarantine; `packed` is what sharding made of it.
 
-    `tables`: where tables beside the source lie (see sources.beside).
+    `tables`: where tables beside the source lie (see sources.beside); `accepts`: what of decode.Accepts is not default.
     """
 
     dataset: str
@@ -127,6 +127,7 @@ class Batch:
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tables: dict[str, str] = field(default_factory=dict)
+    accepts: dict[str, bool | int] = field(default_factory=dict)
     packed: dict[str, Any] | None = None
 
     def to_json(self) -> bytes:

@@ -102,12 +102,14 @@ def ingest(
     count = workers or project.workers
     with progress("listing the source") as report:
         if retry_quarantine is not None:
-            landed, new = lake.retry_quarantine(at.dataset, retry_quarantine, workers=count, progress=report)
+            landed, new = lake.retry_quarantine(
+                at.dataset, retry_quarantine, accepts=project.decode, workers=count, progress=report
+            )
         else:
             assert source is not None
             landed, new = lake.ingest(
                 source, at.dataset, batch, kind=kind, classes=project.classes or None, workers=count, progress=report,
-                labels=Table(labels.absolute(), label_column) if labels else None,
+                accepts=project.decode, labels=Table(labels.absolute(), label_column) if labels else None,
                 annotations=Table(annotations.absolute()) if annotations else None,
             )  # fmt: skip
     examples = _examples(lake.quarantine(at.dataset, landed.batch))
