@@ -15,6 +15,7 @@ from sevenfold.storage.progress import Progress, silent
 
 MODULES = (
     "validity",
+    "metadata",
     "suite",
     "variety",
     "veracity",

@@ -30,6 +30,18 @@ class Validity(_Section):
     max_invalid_share: float = Field(
         0.001, ge=0, le=1, description="share of the admitted samples that break a rule; any in a test split fails"
     )
+    max_null_rise: float = Field(
+        0.05, ge=0, le=1, description="warn when a metadata column's share of nulls rose by more than this"
+    )
+    max_unknown_share: float = Field(
+        0.001, ge=0, le=1, description="warn when more of a metadata column are categories the reference lacks"
+    )
+    range_margin: float = Field(
+        0.5, ge=0, description="numbers this share of the reference's range beyond its ends are far outside"
+    )
+    max_damaged_captions: float = Field(
+        0.001, ge=0, le=1, description="warn when more captions are empty, or show damaged characters"
+    )
 
 
 class Variety(_Section):
@@ -43,6 +55,9 @@ class Variety(_Section):
         0.01, ge=0, le=1, description="warn when more samples than this repeat another's pixels"
     )
     min_slice: int = Field(385, ge=1, description="samples in each class x split; 385 tells a share within 5 points")
+    max_repeated_captions: float = Field(
+        0.05, ge=0, le=1, description="warn when more captions are said of another sample too"
+    )
     required_splits: tuple[str, ...] = Field(
         (), description="splits where a slice below min_slice fails; elsewhere it warns"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 from sevenfold.quality import leaks
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context, ReadPixels
+from sevenfold.quality.contradictions import contradicting
 from sevenfold.quality.verdict import Verdict
 
 
@@ -23,8 +23,8 @@ def contradictory(
     the ids of all samples admitted with a contradiction, else those that contradict the reference, else the
     quarantined paths.
     """
-    inside = _contradictions(rows, rows)
-    against = _contradictions(rows, reference_rows) if reference_rows is not None and not inside else []
+    inside = contradicting(rows, rows)
+    against = contradicting(rows, reference_rows) if reference_rows is not None and not inside else []
     aside: list[str] = []
     if quarantine is not None:
         aside = quarantine.filter(pc.equal(quarantine["reason"], "contradictory"))["path"].to_pylist()
@@ -114,14 +114,6 @@ def duplicate_pairs(rows: pa.Table, *, policy: limits.Veracity, read_pixels: Rea
     return pa.concat_tables([leaks.exact_pairs(rows), near])
 
 
-def _contradictions(rows: pa.Table, others: pa.Table) -> list[str]:
-    """The ids of labelled rows whose pixels occur among the others under another label, sorted."""
-    seen: dict[str, set[str]] = defaultdict(set)
-    for digest, label in zip(others["pixel_digest"].to_pylist(), others["label"].to_pylist(), strict=True):
-        if label is not None:
-            seen[digest].add(label)
-    columns = (rows[c].to_pylist() for c in ("id", "pixel_digest", "label"))
-    return sorted(i for i, d, label in zip(*columns, strict=True) if label is not None and seen.get(d, set()) - {label})
 
 
 def _contradictory(context: Context) -> Verdict:
