@@ -117,12 +117,16 @@ class Lake:
     ) -> tuple[Batch, bool]:  # fmt: skip
         """Read a batch's quarantined inputs again, after a fix, and land those that changed as `<batch>+retryN`.
 
+        Of a rejected batch, whose other samples no version will take up, the whole source is landed again.
+
         See storage.retry. Raises SevenfoldError when nothing is quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
         whole = open_source(old.source, old.kind)
         landed = [*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)]
-        source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed)
+        source: Source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed)
+        if old.status == "rejected":
+            source = whole
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
         for b in earlier:
             if b.fingerprint == source.fingerprint:
