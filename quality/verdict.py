@@ -15,8 +15,11 @@ from sevenfold.storage.errors import SevenfoldError
 VS = ("validity", "variety", "veracity", "value", "volume", "volatility", "velocity")
 """The seven verdict families, in the order in which they are shown."""
 
-RESULTS = ("pass", "warn", "fail", "not_measurable")
-"""What a check can say. ``not_measurable`` is never a failure: there was too little to judge by."""
+RESULTS = ("pass", "warn", "fail", "not_measurable", "crashed")
+"""What a check can say. ``not_measurable`` is never a failure: there was too little to judge by.
+
+``crashed`` says nothing about the data: the check itself broke.
+"""
 
 SCHEMA = pa.schema(
     [
@@ -37,10 +40,12 @@ SCHEMA = pa.schema(
         ("message", pa.string()),
         ("remedy", pa.string()),
         ("findings", pa.list_(pa.string())),
+        ("notes", pa.list_(pa.string())),
+        ("data", pa.string()),
         ("at", pa.float64()),
     ]
 )
-"""One row per verdict; ``thresholds`` is a JSON object, ``at`` the unix time of the check run (null when not given)."""
+"""One row per verdict; ``thresholds`` and ``data`` are JSON, ``at`` the unix time of the check run (or null)."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,14 @@ class Verdict:
     reference : the version compared with.
     message, remedy : what was found, and what to do about it, in plain words.
     findings : all offending keys (sample ids; input paths for quarantine), the worst first where there is an order.
+    notes : what is wrong with each finding, in a few words; empty, or as many as findings.
+    data : what plots are drawn from, as JSON, by kind of plot: histograms, bars, matrix, curve, series, pairs, examples
+        (their shapes: quality/README.md).
 
     Raises
     ------
     ValueError
-        For an unknown V or result, or a number that is not finite.
+        For an unknown V or result, a number that is not finite, or notes that do not go with the findings.
     """
 
     v: str
@@ -85,6 +93,8 @@ class Verdict:
     message: str = ""
     remedy: str = ""
     findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.v not in VS:
@@ -106,11 +116,19 @@ class Verdict:
         object.__setattr__(self, "blocking", bool(self.blocking))
         object.__setattr__(self, "thresholds", {str(k): _finite(k, x) for k, x in self.thresholds.items()})
         object.__setattr__(self, "findings", tuple(str(f) for f in self.findings))
+        object.__setattr__(self, "notes", tuple(str(f) for f in self.notes))
+        if self.notes and len(self.notes) != len(self.findings):
+            raise ValueError(f"{len(self.notes)} notes for {len(self.findings)} findings")
 
 
 def blocks(verdicts: Iterable[Verdict]) -> bool:
     """Whether any blocking check failed: a batch is not admitted, a version is not promoted."""
     return any(v.blocking and v.result == "fail" for v in verdicts)
+
+
+def missing(v: str, check: str, subject: str, message: str, remedy: str = "") -> Verdict:
+    """A verdict ``not_measurable``: what is lacking, and what would bring it."""
+    return Verdict(v, check, subject, "not_measurable", message=message, remedy=remedy)
 
 
 def to_table(verdicts: Sequence[Verdict], *, at: float | None = None) -> pa.Table:
@@ -121,6 +139,8 @@ def to_table(verdicts: Sequence[Verdict], *, at: float | None = None) -> pa.Tabl
         low_high = row.pop("interval") or (None, None)
         row |= {"lower": low_high[0], "upper": low_high[1], "at": at, "findings": list(v.findings)}
         row["thresholds"] = json.dumps(v.thresholds, sort_keys=True)
+        row["notes"] = list(v.notes)
+        row["data"] = json.dumps(v.data, sort_keys=True, allow_nan=False)
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
@@ -146,7 +166,9 @@ def from_table(table: pa.Table) -> list[Verdict]:
         low, high = row.pop("lower"), row.pop("upper")
         row["interval"] = None if low is None or high is None else (low, high)
         row["thresholds"] = json.loads(row["thresholds"] or "{}")
+        row["data"] = json.loads(row["data"] or "{}")
         row["findings"] = tuple(row["findings"] or ())
+        row["notes"] = tuple(row["notes"] or ())
         verdicts.append(Verdict(**row))
     return verdicts
 
