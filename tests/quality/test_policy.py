@@ -3,14 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from sevenfold.quality.policy import (
-    Policy,
-    apply_suppressions,
-    default_policy_yaml,
-    is_suppressed,
-    load_policy,
-)
+from sevenfold.quality.policy import Policy, default_policy_yaml, load_policy
 from sevenfold.quality.scorecard import exit_code
+from sevenfold.quality.suppressions import apply_suppressions, is_suppressed
 from sevenfold.quality.verdict import VS, Verdict, blocks
 from sevenfold.storage.errors import SevenfoldError
 
