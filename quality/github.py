@@ -74,11 +74,9 @@ def summary(
                 f"| {_plain(row['split'] or '')} |"
                 for row in mine
             ]
-        if len(x.findings) > len(mine):
-            lines += [
-                "",
-                f"{len(x.findings) - len(mine):,} more of {len(x.findings):,} (`--findings FILE` has them all)",
-            ]
+        left = len(x.findings) - len(mine)
+        if left:
+            lines += ["", f"{left:,} more of {len(x.findings):,} (`--findings FILE` has them all)"]
     return _cut("\n".join(lines) + "\n")
 
 

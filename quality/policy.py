@@ -249,7 +249,8 @@ def default_policy_yaml() -> str:
         "",
         "# Findings a person has accepted. After `until` the entry is ignored, and the verdict says so.",
         "# - {check: variety.balance, reviewer: ada, until: 2027-01-31, reason: rare class is rare in the field}",
-        "# With `key` one finding alone is accepted: a sample id, an input's path, slice:test/coat; `subject`: one version.",
+        "# With `key` one finding alone is accepted: a sample id, an input's path, slice:test/coat. `subject`: of one",
+        "# version or batch.",
         "suppressions: []",
         "",
     ]

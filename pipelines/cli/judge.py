@@ -1,4 +1,4 @@
-"""Commands that judge: check (check.py), gate, promote."""
+"""Commands that judge: check (check.py), profile-suite (profile.py), gate, promote."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sevenfold.pipelines.cli.check import CHECK
 from sevenfold.pipelines.cli.codes import FAILED, OK
 from sevenfold.pipelines.cli.console import example, print_json, print_table, progress, say
 from sevenfold.pipelines.cli.data import Json
+from sevenfold.pipelines.cli.profile import PROFILE
 from sevenfold.pipelines.cli.session import session
 from sevenfold.storage.errors import SevenfoldError
 
@@ -102,6 +103,7 @@ def _accuracy(row: Mapping[str, Any], who: str) -> str:
 
 COMMANDS = (
     CHECK,
+    PROFILE,
     ("gate", gate, example("sevenfold gate classifier/2")),
     (
         "promote",
