@@ -20,7 +20,7 @@ REDUCTIONS = {
     "max": "max({0})",
     "mean": "avg({0})",
     "distinct": "count(distinct {0})",
-    "values": "'|' || coalesce(string_agg(distinct {0}::varchar, '|' order by {0}::varchar) || '|', '')",
+    "values": "",
     "type": "",
 }
 """Reduction -> SQL over a quoted column. `values` lists the distinct values: ``|cat|dog|``; `type` is Arrow's name.
@@ -65,6 +65,8 @@ def metrics(names: Iterable[str], rows: pa.Table, *others: pa.Table | None) -> d
         if reduction == "type":
             kind = tables[at].schema.field(column).type
             values[name] = str(kind.value_type if pa.types.is_dictionary(kind) else kind).replace("large_", "")
+        elif reduction == "values":
+            values[name] = listed(tables[at][column])
         elif not pa.types.is_nested(tables[at].schema.field(column).type):
             wanted.setdefault(at, []).append((name, column, reduction))
     for at, items in wanted.items():
@@ -77,6 +79,12 @@ def metrics(names: Iterable[str], rows: pa.Table, *others: pa.Table | None) -> d
                 found[name] = (found[name] * tables[at].num_rows + absent) / max(rows.num_rows, 1)
         values |= found
     return values
+
+
+def listed(column: pa.ChunkedArray) -> str:
+    """The distinct values as text: ``|cat|dog|``; ``|`` when there is none. Arrow is faster at this than SQL."""
+    words = pc.unique(column).drop_null().cast(pa.string()).to_pylist()
+    return "".join(f"|{word}" for word in sorted(words)) + "|"
 
 
 def _query(table: pa.Table, items: Sequence[tuple[str, str, str]]) -> dict[str, Any]:

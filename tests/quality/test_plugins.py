@@ -40,7 +40,7 @@ print(json.dumps([[f"{v.v}.{v.check}", v.result, v.message, len(v.findings)] for
 
 def distribution(site: Path, name: str, entries: str, **modules: str) -> None:
     """An installed package as pip leaves it: modules and a .dist-info with entry points."""
-    info = site / f"{name.replace("-", "_")}-1.0.dist-info"
+    info = site / (name.replace("-", "_") + "-1.0.dist-info")
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[sevenfold.checks]\n{entries}\n")
