@@ -29,7 +29,7 @@ _ORDER = ("crashed", "fail", "warn", "pass", "not_measurable")
 Locate = Callable[[Mapping[str, Any]], str]
 
 
-def annotations(verdicts: Sequence[Verdict], findings: pa.Table, locate: Locate, *, most: int = MOST) -> list[str]:
+def annotate(verdicts: Sequence[Verdict], findings: pa.Table, locate: Locate, *, most: int = MOST) -> list[str]:
     """Workflow commands `::error file=...,title=...::message`, the worst first, `most` at the most.
 
     Each check that crashed, failed or warned is told once with its worst finding's file; what room is left goes to

@@ -115,7 +115,9 @@ def _result(
     note = row.get("note")
     text = verdict.message if key is None else f"{note or verdict.check.replace('_', ' ')} ({key}). {verdict.message}"
     name = f"{verdict.v}.{verdict.check}"
-    place: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": quote(locate(row), safe="/")}}}
+    # a picture has no lines, but GitHub takes no result without one
+    physical = {"artifactLocation": {"uri": quote(locate(row), safe="/")}, "region": {"startLine": 1}}
+    place: dict[str, Any] = {"physicalLocation": physical}
     if key is not None:
         place["logicalLocations"] = [{"name": key, "fullyQualifiedName": f"{verdict.subject}/{key}"}]
     result: dict[str, Any] = {

@@ -40,7 +40,7 @@ def _suppress(verdict: Verdict, suppressions: Sequence[Suppression], today: date
     if whole:
         return _softened(verdict, max(whole, key=lambda s: s.until))
     there = set(verdict.findings)
-    accepted = {s.key: s for s in sorted(valid, key=lambda s: s.until) if s.key in there}
+    accepted: dict[str | None, Suppression] = {s.key: s for s in sorted(valid, key=lambda s: s.until) if s.key in there}
     if accepted:
         verdict = _without(verdict, accepted)
         if not verdict.findings:

@@ -11,7 +11,7 @@ import typer
 
 from sevenfold.pipelines.cli import verdicts as shown
 from sevenfold.pipelines.cli.console import example, print_json, progress, say
-from sevenfold.pipelines.cli.outputs import Outputs, Subject
+from sevenfold.pipelines.cli.outputs import Outputs, Subject, one_subject
 from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
 
@@ -64,14 +64,18 @@ def check(
 
     at = session(context)
     outputs = Outputs(junit=junit, sarif=sarif, json=json, html=html, findings=findings, github=github)
-    outputs.verify()
-    found = [_judged(at, *which, policy=policy, reference=reference) for which in _subjects(at, subject)]
-    limits = _policy(at, policy) if found else None
+    todo = _subjects(at, subject)
+    outputs.verify(len(todo))
+    if write_baseline is not None and len(todo) != 1:
+        raise one_subject(len(todo), "--write-baseline")
+    limits = _policy(at, policy) if todo else None
     against = baseline or (limits.baseline if limits else None)
+    # before anything is judged: of a version against itself, the verdicts of then count
+    old = _baseline(at, against, None if baseline else _policy_folder(at, policy)) if against and todo else []
+    found = [_judged(at, *which, limits=limits, reference=reference) for which in todo]
     if write_baseline is not None:
-        _write_baseline(found, write_baseline)
-    if against is not None and limits is not None:
-        old = _baseline(at, against, None if baseline else limits_folder(at, policy))
+        _write_baseline(found[0], write_baseline)
+    if against and limits:
         found = [s.against(old, name=against, tolerance=limits.baseline_tolerance) for s in found]
     verdicts = [v for s in found for v in s.verdicts]
     code = exit_code(verdicts, strict=strict)
@@ -120,7 +124,7 @@ def _subjects(at: Session, subject: str | None) -> list[tuple[str, str]]:
         ) from None
 
 
-def _judged(at: Session, name: str, kind: str, *, policy: Path | None, reference: str | None) -> Subject:
+def _judged(at: Session, name: str, kind: str, *, limits: Policy | None, reference: str | None) -> Subject:
     from sevenfold.assets.judging import judge_batch, judge_version
 
     if reference is not None and kind != "source":
@@ -130,7 +134,6 @@ def _judged(at: Session, name: str, kind: str, *, policy: Path | None, reference
             expected="a batch is compared with the newest version, a version with its parent",
             do="leave --reference out; for `no worse than a version` give --baseline",
         )
-    limits = _policy(at, policy)
     with progress(f"checking {name}") as report:
         if kind == "source":
             from sevenfold.assets.folders import judge_source
@@ -166,7 +169,7 @@ def _policy(at: Session, file: Path | None) -> Policy:
     return policy_of(project) if project else load_policy(None)
 
 
-def limits_folder(at: Session, file: Path | None) -> Path | None:
+def _policy_folder(at: Session, file: Path | None) -> Path | None:
     """The folder of the policy file, from which a baseline file named in it is found."""
     if file is not None:
         return file.parent
@@ -198,15 +201,11 @@ def _baseline(at: Session, name: str, folder: Path | None) -> Sequence[Verdict]:
     return card.verdicts
 
 
-def _write_baseline(found: Sequence[Subject], path: Path) -> None:
+def _write_baseline(found: Subject, path: Path) -> None:
     from sevenfold.quality.baseline import to_json
 
-    if len(found) != 1:
-        raise SevenfoldError(
-            f"{len(found)} subjects were judged", expected="one, for --write-baseline", do="name the one"
-        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_json(found[0].verdicts, subject=found[0].name, at=time.time()), encoding="utf-8")
+    path.write_text(to_json(found.verdicts, subject=found.name, at=time.time()), encoding="utf-8")
 
 
 CHECK = (

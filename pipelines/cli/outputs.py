@@ -115,11 +115,13 @@ class Outputs:
     findings: Path | None = None
     github: bool = False
 
-    def verify(self) -> None:
-        """Raises SevenfoldError for a file that lies where a folder is, before anything is measured."""
+    def verify(self, subjects: int) -> None:
+        """Raises SevenfoldError for what cannot be written, before anything is measured."""
         for path in (self.junit, self.sarif, self.json, self.html, self.findings):
             if path is not None and str(path) != "-" and path.is_dir():
                 raise SevenfoldError("this is a folder", where=str(path), expected="a file to write")
+        if self.html is not None and subjects != 1:
+            raise one_subject(subjects, "--html")
 
     def write(self, subjects: Sequence[Subject], *, code: int, strict: bool, baseline: str | None) -> dict[str, Any]:
         """Write what was asked for; returns the JSON document."""
@@ -134,8 +136,6 @@ class Outputs:
         if self.sarif is not None or self.findings is not None or self.github:
             self._write_findings(subjects, code)
         if self.html is not None:
-            if len(subjects) != 1:
-                raise SevenfoldError(f"{len(subjects)} subjects were judged", expected="one, for --html", do="name it")
             subjects[0].page(self.html, subjects[0].verdicts)
         return document
 
@@ -158,6 +158,11 @@ class Outputs:
             if summary:
                 with Path(summary).open("a", encoding="utf-8") as file:
                     file.write(page)
+
+
+def one_subject(found: int, option: str) -> SevenfoldError:
+    """The error about an output of which there is one per subject."""
+    return SevenfoldError(f"{found} subjects are to be judged", expected=f"one, for {option}", do="name the one")
 
 
 def _document(
@@ -206,12 +211,12 @@ def about(run: Callable[..., object]) -> str:
 
 
 def _github(subjects: Sequence[Subject], tables: Sequence[pa.Table], code: int) -> tuple[list[str], str]:
-    from sevenfold.quality.github import MOST, annotations, summary
+    from sevenfold.quality.github import MOST, annotate, summary
 
     lines: list[str] = []
     pages = []
     for s, table in zip(subjects, tables, strict=True):
-        lines += annotations(s.verdicts, table, s.locate, most=MOST - len(lines))
+        lines += annotate(s.verdicts, table, s.locate, most=MOST - len(lines))
         pages.append(summary(s.verdicts, table, s.locate, title=f"Sevenfold: {s.name}"))
     said = {0: "passed", 1: "failed", 2: "warned (--strict)", 3: "crashed"}[code]
     return lines, "\n".join(pages) + f"\nThe check {said} (exit code {code}).\n\n"

@@ -213,18 +213,25 @@ def project(run: Project) -> Project:
 
 def test_a_version_is_held_against_a_version(project: Project) -> None:
     never = project(*QUICK, "v1", "--baseline", "v1")
-    assert never.code in (0, 1), "judging v1 now stores its verdicts, and they are the baseline"
-    strict = project(*QUICK, "v1", "--baseline", "v1", "--strict", "--verbose")
-    assert strict.code == 0, strict.out
-    assert "No worse than v1" in strict.out or "WARN" not in strict.out
-    pictures(project.folder / "more", {"train": 5}, seed=9)
-    project.ok("ingest", "more", "--batch", "july", "--workers", "1")
-    lost = project(*QUICK, "july", "--baseline", "v7")
-    assert lost.code == 3 and "v7" in lost.err
-    html = project.folder / "v1.html"
-    project(*QUICK, "v1", "--html", html)
-    assert html.stat().st_size > 1000
+    assert never.code == 3 and "v1 was never judged" in never.err
+    project(*QUICK, "v1")
+    again = project(*QUICK, "v1", "--baseline", "v1", "--strict", "--json", "-")
+    results = {c["check"]: c for v in again.json["subjects"][0]["verdicts"].values() for c in v}
+    assert again.code == 0, "a version is no worse than itself, whatever its limits say"
+    assert "No worse than v1" in results["smallest_slice"]["message"], "20 pictures of a class are few"
+    kept = project.ok(
+        "query", "select result from verdicts where subject = 'v1' and \"check\" = 'smallest_slice'", "--json"
+    )
+    assert {r["result"] for r in kept.json} <= {"warn", "fail"}, "the lake keeps what the limits say"
+    assert project(*QUICK, "v1", "--baseline", "v7").code == 3
     assert project(*QUICK, "v1", "--reference", "images").code == 3
+
+
+def test_the_report_of_a_version_is_written_beside_its_check(project: Project) -> None:
+    project(*QUICK, "v1", "--html", "out/v1.html")
+    assert (project.folder / "out/v1.html").stat().st_size > 1000
+    none = project(*QUICK, "--html", "out/none.html")
+    assert none.code == 3 and "0 subjects" in none.err
 
 
 def test_a_folder_beside_a_lake_is_judged_by_its_policy_and_stays_out_of_it(project: Project) -> None:

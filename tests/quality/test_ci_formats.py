@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sevenfold.quality.findings import findings_table
-from sevenfold.quality.github import annotations, escape_message, escape_property, summary
+from sevenfold.quality.github import annotate, escape_message, escape_property, summary
 from sevenfold.quality.junit import junit_xml
 from sevenfold.quality.sarif import sarif
 from sevenfold.quality.verdict import Verdict
@@ -116,7 +116,7 @@ COMMAND = re.compile(r"::(error|warning) (?:file=([^,:]*),)?title=([^,:]*)::([^\
 
 
 def test_ten_annotations_the_worst_first_each_check_once_before_more_of_any(found) -> None:
-    lines = annotations(*found, locate)
+    lines = annotate(*found, locate)
     assert len(lines) == 10
     parsed = [COMMAND.fullmatch(line) for line in lines]
     assert all(parsed)
@@ -131,7 +131,7 @@ def test_what_the_baseline_knows_is_not_annotated(rows) -> None:
     table = rows(3)
     ids = tuple(table["id"].to_pylist())
     verdict = Verdict("validity", "invalid_share", "b", "fail", message="M", findings=ids)
-    lines = annotations(
+    lines = annotate(
         [verdict], findings_table([verdict], table, known={("validity", "invalid_share"): ids[:2]}), locate
     )
     assert len(lines) == 1 and "s/2.png" in lines[0]
