@@ -7,14 +7,14 @@ import io
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.assets.runs import mined_gain, newest_steps
 from sevenfold.assets.scored import scored
-from sevenfold.quality.checks import judge
+from sevenfold.quality.checks import judge, names
 from sevenfold.quality.context import Context, Curve, Gain, ReadPixels
 from sevenfold.quality.policy import Policy, load_policy
 from sevenfold.quality.predictions import out_of_sample
@@ -159,7 +159,7 @@ def _reference(lake: Lake, project: Project, version: Version, now: float, polic
 
 def policy_of(project: Project) -> Policy:
     """The project's policy; the defaults when it has no policy file and names none."""
-    return load_policy(_file(project, "policy"))
+    return load_policy(_file(project, "policy"), names=names())
 
 
 def docs_of(project: Project, subject: str) -> Path:
@@ -167,7 +167,14 @@ def docs_of(project: Project, subject: str) -> Path:
     return project.home / "data-docs" / project.dataset / subject
 
 
-def pixel_reader(lake: Lake, samples: pa.Table) -> ReadPixels:
+class Pictures(Protocol):
+    """Where pictures are read: a lake, or a source in none."""
+
+    def read_images(self, samples: pa.Table) -> list[bytes]:
+        """The image files of some samples, in their order."""
+
+
+def pixel_reader(lake: Pictures, samples: pa.Table) -> ReadPixels:
     """ids -> uint8 [n, h, w, 3]: the version's pictures, brought to one size when they are not of one already."""
     sizes = samples.select(["width", "height"]).group_by(["width", "height"]).aggregate([])
     one = sizes.num_rows == 1 and max(sizes["width"][0].as_py(), sizes["height"][0].as_py()) <= PREVIEW

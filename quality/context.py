@@ -135,13 +135,15 @@ class Context:
 class Check:
     """A check: `run` looks at a context and answers with a verdict or several, of the V and under the name given here.
 
-    `kinds` says what it is for; on other subjects it is not run.
+    `kinds` says what it is for; on other subjects it is not run. `worse` says whether a larger or a smaller statistic
+    (the effect, where its verdicts have one) is worse, for baselines; None: neither.
     """
 
     v: str
     name: str
     run: Callable[[Context], Verdict | Sequence[Verdict]]
     kinds: tuple[Kind, ...] = ("batch", "version")
+    worse: Literal["larger", "smaller"] | None = None
 
     def __post_init__(self) -> None:
         if self.v not in VS:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from sevenfold.quality.verdict import VS, Verdict
+from sevenfold.quality.verdict import VS
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.names import SPLITS
-
-SUPPRESSED = "suppressed_until"
-"""The key in a suppressed verdict's thresholds; its value is the last day as a number, 20270131."""
 
 
 class _Section(BaseModel):
@@ -218,18 +214,34 @@ class Velocity(_Section):
     min_steps: int = Field(20, ge=2, description="steps needed to judge the idle share")
 
 
+CheckName = Annotated[str, Field(pattern=rf"^({'|'.join(VS)})\.[a-z0-9_]+$")]
+"""`V.check`, such as variety.balance; that there is such a check is verified when a policy file is loaded."""
+
+
 class Suppression(_Section):
     """A known finding that a person has accepted until a date: a fail becomes a warning and blocks nothing."""
 
-    check: str = Field(pattern=rf"^({'|'.join(VS)})\.[a-z_]+$", description="V.check, such as variety.balance")
+    check: CheckName = Field(description="V.check, such as variety.balance")
     subject: str | None = Field(None, description="one batch or version; null: all")
+    key: str | None = Field(None, description="one finding (a sample id, a path, slice:test/coat); null: all of them")
     reviewer: str = Field(min_length=1, description="who accepted it")
     until: date = Field(description="the last day it holds")
     reason: str = Field(min_length=1, description="why")
 
 
 class Policy(_Section):
-    """All thresholds, a section per V."""
+    """All thresholds, a section per V, and what else decides how `sevenfold check` answers."""
+
+    baseline: str | None = Field(
+        None, description="no worse than: a version, a batch or a file of `check --write-baseline`; null: no baseline"
+    )
+    baseline_tolerance: float = Field(
+        0.05, ge=0, description="share by which a statistic may worsen against the baseline, beyond its interval"
+    )
+    disable: tuple[CheckName, ...] = Field((), description="checks that are shown as disabled and not run")
+    checks: dict[CheckName, dict[str, Any]] = Field(
+        default_factory=dict, description="parameters of your own checks, by V.check"
+    )
 
     validity: Validity = Validity()
     variety: Variety = Variety()
@@ -240,14 +252,46 @@ class Policy(_Section):
     velocity: Velocity = Velocity()
     suppressions: tuple[Suppression, ...] = ()
 
+    def parameters(self, check: str, **defaults: Any) -> dict[str, Any]:
+        """What the policy's `checks` say for one check, over its defaults.
 
-def load_policy(path: str | Path | None = None) -> Policy:
+        Raises
+        ------
+        SevenfoldError
+            For a parameter that the defaults do not name, or one of another kind than its default.
+        """
+        given = self.checks.get(check, {})
+        for name, value in given.items():
+            if name not in defaults:
+                raise SevenfoldError(
+                    f"the check {check} has no parameter {name!r}",
+                    where=f"the policy, checks.{check}",
+                    expected=f"one of {', '.join(defaults) or 'none'}",
+                    do=nearest(name, defaults) or "remove it",
+                )
+            default = defaults[name]
+            number = isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool)
+            if default is not None and not number and type(value) is not type(default):
+                raise SevenfoldError(
+                    f"{name} is {value!r}",
+                    where=f"the policy, checks.{check}",
+                    expected=f"{type(default).__name__}, such as {default!r}",
+                    do="correct this value, or remove it to take the default",
+                )
+        return {**defaults, **given}
+
+
+def load_policy(path: str | Path | None = None, *, names: Collection[str] | None = None) -> Policy:
     """The policy in a YAML file; the defaults for None, and for what the file leaves out.
+
+    Parameters
+    ----------
+    names : the `V.check` that may be suppressed, disabled and given parameters; None takes any well-formed one.
 
     Raises
     ------
     SevenfoldError
-        For a missing file, broken YAML, an unknown key (naming the nearest right one) or a value out of range.
+        For a missing file, broken YAML, an unknown key or check (naming the nearest right one) or a value out of range.
     """
     if path is None:
         return Policy()
@@ -263,9 +307,34 @@ def load_policy(path: str | Path | None = None) -> Policy:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SevenfoldError(f"this is not YAML: {error}", where=str(path), expected="a policy file") from None
     try:
-        return Policy.model_validate({} if raw is None else raw)
+        policy = Policy.model_validate({} if raw is None else raw)
     except ValidationError as error:
         raise _explain(error, str(path)) from None
+    if names is not None:
+        _verify_names(policy, names, str(path))
+    return policy
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'balance'?`, or nothing when no known word is like it."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def _verify_names(policy: Policy, names: Collection[str], where: str) -> None:
+    """Raises SevenfoldError for the first check that the policy names and nobody knows."""
+    places = [(f"suppressions.{i}.check", s.check) for i, s in enumerate(policy.suppressions)]
+    places += [(f"disable.{i}", name) for i, name in enumerate(policy.disable)]
+    places += [("checks", name) for name in policy.checks]
+    for spot, name in places:
+        if name not in names:
+            mine = sorted(n for n in names if n.partition(".")[0] == name.partition(".")[0])
+            raise SevenfoldError(
+                f"{spot}: there is no check {name!r}",
+                where=where,
+                expected=f"one of {', '.join(mine or sorted(names))}",
+                do=nearest(name, names) or "remove the entry",
+            )
 
 
 def default_policy_yaml() -> str:
@@ -273,61 +342,37 @@ def default_policy_yaml() -> str:
     lines = [
         "# The policy: every threshold of the seven Vs. What you leave out keeps its default.",
         "# Schema, null and range rules live in the Great Expectations suite, not here.",
+        "",
+        "# How `sevenfold check` answers (docs/ci.md).",
     ]
+    top = [(f"{key}: {_plain(Policy.model_fields[key].default)}", Policy.model_fields[key].description)
+           for key in ("baseline", "baseline_tolerance", "disable")]  # fmt: skip
+    lines += _commented(top)
     for name in VS:
         section = Policy.model_fields[name].annotation
         assert isinstance(section, type) and issubclass(section, BaseModel)
         lines += ["", f"{name}:  # {(section.__doc__ or '').strip().splitlines()[0]}"]
         entries = [(f"  {key}: {_plain(info.default)}", info.description) for key, info in section.model_fields.items()]
-        width = max(len(entry) for entry, _ in entries)
-        lines += [f"{entry.ljust(width)}  # {description}" for entry, description in entries]
+        lines += _commented(entries)
     lines += [
+        "",
+        "# Parameters of your own checks (docs/checks.md), such as",
+        "# variety.dark_share: {limit: 0.05}",
+        "checks: {}",
         "",
         "# Findings a person has accepted. After `until` the entry is ignored, and the verdict says so.",
         "# - {check: variety.balance, reviewer: ada, until: 2027-01-31, reason: rare class is rare in the field}",
+        "# With `key` one finding alone is accepted: a sample id, an input's path, slice:test/coat. `subject`: of one",
+        "# version or batch.",
         "suppressions: []",
         "",
     ]
     return "\n".join(lines)
 
 
-def apply_suppressions(verdicts: Iterable[Verdict], policy: Policy, *, today: date) -> list[Verdict]:
-    """Soften the verdicts that a valid suppression names, and say so in their messages.
-
-    A suppressed ``fail`` becomes a non-blocking ``warn`` and a suppressed ``warn`` stays one; both carry
-    :data:`SUPPRESSED` in their thresholds and do not count for ``--strict``. An expired suppression changes nothing
-    but the message.
-    """
-    return [_suppress(v, policy.suppressions, today) for v in verdicts]
-
-
-def is_suppressed(verdict: Verdict) -> bool:
-    """Whether a valid suppression softened this verdict."""
-    return SUPPRESSED in verdict.thresholds
-
-
-def _suppress(verdict: Verdict, suppressions: Sequence[Suppression], today: date) -> Verdict:
-    if verdict.result not in ("warn", "fail"):
-        return verdict
-    mine = [
-        s for s in suppressions if s.check == f"{verdict.v}.{verdict.check}" and s.subject in (None, verdict.subject)
-    ]
-    valid = [s for s in mine if s.until >= today]
-    if valid:
-        s = max(valid, key=lambda s: s.until)
-        note = f"Suppressed until {s.until} by {s.reviewer} ({s.reason}); it was a {verdict.result}. "
-        return replace(
-            verdict,
-            result="warn",
-            blocking=False,
-            message=note + verdict.message,
-            thresholds={**verdict.thresholds, SUPPRESSED: float(s.until.strftime("%Y%m%d"))},
-        )
-    if mine:
-        s = max(mine, key=lambda s: s.until)
-        note = f" (A suppression by {s.reviewer} expired on {s.until} and is ignored.)"
-        return replace(verdict, message=verdict.message + note)
-    return verdict
+def _commented(entries: Sequence[tuple[str, str | None]]) -> list[str]:
+    width = max(len(entry) for entry, _ in entries)
+    return [f"{entry.ljust(width)}  # {description}" for entry, description in entries]
 
 
 def _plain(value: Any) -> str:
@@ -347,12 +392,11 @@ def _explain(error: ValidationError, where: str) -> SevenfoldError:
         found = f"{spot} is {first['input']!r}: {first['msg']}{more}" if keys else f"{first['msg']}{more}"
         return SevenfoldError(found, where=where, do="correct this value, or remove the line to take the default")
     known = _keys_of(first["loc"][:-1])
-    nearest = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.4)
     return SevenfoldError(
         f"unknown key {spot!r}{more}",
         where=where,
         expected=f"one of {', '.join(known)}",
-        do=f"did you mean {nearest[0]!r}?" if nearest else "remove the key",
+        do=nearest(keys[-1], known) or "remove the key",
     )
 
 

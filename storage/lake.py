@@ -128,14 +128,17 @@ class Lake:
     ) -> tuple[Batch, bool]:  # fmt: skip
         """Read a batch's quarantined inputs again, after a fix, and land those that changed as `<batch>+retryN`.
 
-        So do those of an unusual kind when `accepts` is another now. See storage.retry. Raises SevenfoldError when
-        nothing is quarantined or nothing at the source has changed since.
+        So do those of an unusual kind when `accepts` is another now. Of a rejected batch, whose other samples no version
+        will take up, the whole source is landed again. See storage.retry. Raises SevenfoldError when nothing is
+        quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
         whole = with_tables(open_source(old.source, old.kind), old.tables)
         landed = [*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)]
         loosened = accepts.changed() != old.accepts
-        source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed, loosened=loosened)
+        source: Source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed, loosened=loosened)
+        if old.status == "rejected":
+            source = whole
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
         for b in earlier:
             if b.fingerprint == source.fingerprint and b.accepts == accepts.changed():

@@ -168,10 +168,9 @@ def quarantine(
     )
     if len(shown) < table.num_rows:
         say(f"{table.num_rows - len(shown):,} more: --limit 0")
-    if shown and landed.status == "rejected":
-        say("after a fix: ingest the source again; a retry would leave this batch rejected")
-    elif shown:
-        say(f"after a fix: sevenfold ingest --retry-quarantine {batch}")
+    if shown:
+        whole = " (the batch is rejected: all of its source lands again)" if landed.status == "rejected" else ""
+        say(f"after a fix: sevenfold ingest --retry-quarantine {batch}{whole}")
 
 
 def withdraw(
