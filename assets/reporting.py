@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from sevenfold.quality.report import (
     class_balance,
 )
 from sevenfold.quality.scorecard import Scorecard
+from sevenfold.quality.verdict import Verdict
 from sevenfold.storage import files
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress, silent
@@ -207,3 +208,39 @@ def _commands(lake: Lake, project: Project, line: list[Version]) -> tuple[Comman
         Command('sevenfold query "select reason, count(*) from quarantine group by 1"', "why inputs were set aside"),
         Command("sevenfold ui", "every run and check in Dagster"),
     )
+
+
+def write_scorecard(
+    lake: Lake,
+    project: Project,
+    subject: str,
+    verdicts: Sequence[Verdict] | None = None,
+    *,
+    out: Path | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Path:
+    """Write the scorecard of a batch or a version as one HTML page and return its path.
+
+    Parameters
+    ----------
+    subject : a batch id, or what names a version (v3, main, a tag).
+    verdicts : what the page is to show; None: the newest that the lake holds about the subject.
+    out : the file; else reports/<dataset>-<subject>.html beside sevenfold.toml.
+    """
+    from sevenfold.quality.report import render
+
+    if subject in {b.batch for b in lake.batches(project.dataset)}:
+        name, content_id = subject, lake.batch(project.dataset, subject).digest
+    else:
+        version = lake.version(project.dataset, subject)
+        name, content_id = version.name, version.content_id
+    if verdicts is None:
+        verdicts = Scorecard.of(lake.verdicts(project.dataset, name), subject=name).verdicts
+    page = Report(
+        dataset=project.dataset, version=name, content_id=content_id, created=clock(), verdicts=tuple(verdicts),
+        findings_at=str(Path("checks") / project.dataset / name / "*.parquet"),
+    )  # fmt: skip
+    path = out or project.folder / "reports" / f"{project.dataset}-{name}.html"
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    files.replace(path.absolute(), render(page).encode())
+    return path

@@ -15,8 +15,9 @@ from sevenfold.storage.errors import SevenfoldError
 VS = ("validity", "variety", "veracity", "value", "volume", "volatility", "velocity")
 """The seven verdict families, in the order in which they are shown."""
 
-RESULTS = ("pass", "warn", "fail", "not_measurable")
-"""What a check can say. ``not_measurable`` is never a failure: there was too little to judge by."""
+RESULTS = ("pass", "warn", "fail", "not_measurable", "crashed")
+"""What a check can say. ``not_measurable`` is never a failure: there was too little to judge by; ``crashed`` is no word
+about the data: the check itself raised."""
 
 SCHEMA = pa.schema(
     [
@@ -37,10 +38,12 @@ SCHEMA = pa.schema(
         ("message", pa.string()),
         ("remedy", pa.string()),
         ("findings", pa.list_(pa.string())),
+        ("notes", pa.list_(pa.string())),
+        ("data", pa.string()),
         ("at", pa.float64()),
     ]
 )
-"""One row per verdict; ``thresholds`` is a JSON object, ``at`` the unix time of the check run (null when not given)."""
+"""One row per verdict; ``thresholds`` and ``data`` are JSON objects, ``at`` the unix time of the check run (null when not given)."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Verdict:
     reference : the version compared with.
     message, remedy : what was found, and what to do about it, in plain words.
     findings : all offending keys (sample ids; input paths for quarantine), the worst first where there is an order.
+    notes : empty, or parallel to `findings`: what is wrong with each, in a few words.
+    data : what plots draw, as JSON of less than 200 kB.
 
     Raises
     ------
@@ -85,6 +90,8 @@ class Verdict:
     message: str = ""
     remedy: str = ""
     findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.v not in VS:
@@ -106,6 +113,9 @@ class Verdict:
         object.__setattr__(self, "blocking", bool(self.blocking))
         object.__setattr__(self, "thresholds", {str(k): _finite(k, x) for k, x in self.thresholds.items()})
         object.__setattr__(self, "findings", tuple(str(f) for f in self.findings))
+        object.__setattr__(self, "notes", tuple(str(n) for n in self.notes))
+        if self.notes and len(self.notes) != len(self.findings):
+            raise ValueError(f"there are {len(self.notes)} notes for {len(self.findings)} findings")
 
 
 def blocks(verdicts: Iterable[Verdict]) -> bool:
@@ -119,7 +129,14 @@ def to_table(verdicts: Sequence[Verdict], *, at: float | None = None) -> pa.Tabl
     for v in verdicts:
         row = {f.name: getattr(v, f.name) for f in fields(v)}
         low_high = row.pop("interval") or (None, None)
-        row |= {"lower": low_high[0], "upper": low_high[1], "at": at, "findings": list(v.findings)}
+        row |= {
+            "lower": low_high[0],
+            "upper": low_high[1],
+            "at": at,
+            "findings": list(v.findings),
+            "notes": list(v.notes),
+        }
+        row["data"] = json.dumps(v.data, sort_keys=True)
         row["thresholds"] = json.dumps(v.thresholds, sort_keys=True)
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -147,6 +164,8 @@ def from_table(table: pa.Table) -> list[Verdict]:
         row["interval"] = None if low is None or high is None else (low, high)
         row["thresholds"] = json.loads(row["thresholds"] or "{}")
         row["findings"] = tuple(row["findings"] or ())
+        row["notes"] = tuple(row["notes"] or ())
+        row["data"] = json.loads(row["data"] or "{}")
         verdicts.append(Verdict(**row))
     return verdicts
 
