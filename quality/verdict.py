@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         ("at", pa.float64()),
     ]
 )
-"""One row per verdict; ``thresholds`` and ``data`` are JSON objects, ``at`` the unix time of the check run (null when not given)."""
+"""One row per verdict; ``thresholds`` and ``data`` are JSON objects, ``at`` the unix time of the check run or null."""
 
 
 @dataclass(frozen=True)
