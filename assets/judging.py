@@ -14,7 +14,10 @@ import pyarrow.compute as pc
 
 from sevenfold.assets.runs import mined_gain, newest_steps
 from sevenfold.assets.scored import scored
+from sevenfold.quality.checks import judge
+from sevenfold.quality.context import Context, Curve, Gain, ReadPixels
 from sevenfold.quality.policy import Policy, load_policy
+from sevenfold.quality.predictions import out_of_sample
 from sevenfold.quality.verdict import Verdict, blocks, to_table
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress
@@ -24,8 +27,6 @@ from sevenfold.storage.records import Version
 if TYPE_CHECKING:
     import numpy as np
 
-    from sevenfold.quality.leaks import ReadPixels
-    from sevenfold.quality.version import Curve, Gain
 
 PREVIEW = 64
 """Pictures of different sizes are compared at this many pixels a side."""
@@ -42,30 +43,16 @@ def judge_batch(
 ) -> list[Verdict]:
     """Run the admission checks of one landed batch, store their verdicts and set its status: admitted or rejected.
 
-    The reference is the newest version on main without this batch. `policy`: instead of the project's file.
+    A batch with a check that crashed stays as it is: nothing is known about it. The reference is the newest version on
+    main without this batch. `policy`: instead of the project's file.
     """
-    from sevenfold.quality.admission import admit
-
-    record = lake.batch(project.dataset, batch)
-    reference = _reference_of_batch(lake, project.dataset, batch)
-    now = clock()
-    verdicts = admit(
-        lake.batch_rows(project.dataset, batch),
-        lake.batch_properties(project.dataset, batch),
-        lake.quarantine(project.dataset, batch),
-        dataclasses.asdict(record),
-        now=now,
-        policy=policy or policy_of(project),
-        classes=project.classes or None,
-        reference_rows=lake.samples_of(reference.content_id) if reference else None,
-        reference_properties=lake.properties(project.dataset, reference.name) if reference else None,
-        reference=reference.name if reference else None,
-        suite_path=_file(project, "suite"),
-        docs_dir=docs_of(project, batch),
-        progress=progress,
-    )
-    lake.append_verdicts(project.dataset, batch, to_table(verdicts, at=now))
-    lake.set_status(project.dataset, batch, "rejected" if blocks(verdicts) else "admitted", clock=clock)
+    context = batch_context(lake, project, batch, now=clock(), policy=policy)
+    verdicts = judge(context, progress=progress)
+    lake.append_verdicts(project.dataset, batch, to_table(verdicts, at=context.now))
+    if blocks(verdicts):
+        lake.set_status(project.dataset, batch, "rejected", clock=clock)
+    elif not any(v.result == "crashed" for v in verdicts):
+        lake.set_status(project.dataset, batch, "admitted", clock=clock)
     return verdicts
 
 
@@ -89,36 +76,85 @@ def judge_version(
     gain : accuracies of a mined selection beside its random control; found among the trained models when None.
     curve : training sizes and errors, for the learning curve.
     """
-    from sevenfold.quality.version import judge
+    context = version_context(lake, project, ref, producer, now=clock(), policy=policy, gain=gain, curve=curve)
+    verdicts = judge(context, progress=progress)
+    lake.append_verdicts(project.dataset, context.subject, to_table(verdicts, at=context.now))
+    return verdicts
 
+
+def batch_context(lake: Lake, project: Project, batch: str, *, now: float, policy: Policy | None = None) -> Context:
+    """What the admission checks look at: the landed rows, and the newest version on main without them."""
+    record = lake.batch(project.dataset, batch)
+    reference = _reference_of_batch(lake, project.dataset, batch)
+    policy = policy or policy_of(project)
+    return Context(
+        subject=batch,
+        kind="batch",
+        rows=lake.batch_rows(project.dataset, batch),
+        properties=lake.batch_properties(project.dataset, batch),
+        now=now,
+        policy=policy,
+        classes=tuple(project.classes or ()),
+        quarantine=lake.quarantine(project.dataset, batch),
+        record=dataclasses.asdict(record),
+        suite_path=_file(project, "suite"),
+        docs_dir=docs_of(project, batch),
+        reference=_reference(lake, project, reference, now, policy) if reference else None,
+    )
+
+
+def version_context(
+    lake: Lake,
+    project: Project,
+    ref: str = "main",
+    producer: str | None = None,
+    *,
+    now: float,
+    policy: Policy | None = None,
+    gain: Gain | None = None,
+    curve: Curve | None = None,
+) -> Context:
+    """What the checks of a version look at; its reference is its first parent. Parameters: :func:`judge_version`."""
     version = lake.version(project.dataset, ref)
     samples = lake.samples_of(version.content_id)
-    reference = lake.version(project.dataset, f"v{version.parents[0]}") if version.parents else None
-    before = lake.samples_of(reference.content_id) if reference else None
+    parent = lake.version(project.dataset, f"v{version.parents[0]}") if version.parents else None
+    policy = policy or policy_of(project)
     found = scored(lake, version, producer)
-    predictions = found[1] if found else None
-    now = clock()
-    verdicts = judge(
-        samples,
-        lake.properties(project.dataset, version.name),
+    predictions = out_of_sample(found[1] if found else None)
+    reference = _reference(lake, project, parent, now, policy) if parent else None
+    if reference is not None and predictions is not None:
+        before = predictions.filter(pc.is_in(predictions["id"], reference.rows["id"].combine_chunks()))
+        reference = dataclasses.replace(reference, predictions=before if before.num_rows else None)
+    return Context(
         subject=version.name,
+        kind="version",
+        rows=samples,
+        properties=lake.properties(project.dataset, version.name),
         now=now,
-        classes=lake.manifest(version.content_id).classes,
-        policy=policy or policy_of(project),
-        predictions=predictions,
-        reference_predictions=_within(predictions, before),
-        steps=newest_steps(lake, version.content_id),
+        policy=policy,
+        classes=tuple(lake.manifest(version.content_id).classes),
         records=[dataclasses.asdict(b) for b in lake.batches(project.dataset)],
-        reference_samples=before,
-        reference_properties=lake.properties(project.dataset, reference.name) if reference else None,
-        reference=reference.name if reference else None,
-        read_pixels=pixel_reader(lake, samples),
+        predictions=predictions,
+        steps=newest_steps(lake, version.content_id),
         gain=gain or mined_gain(lake, project, version),
         curve=curve,
-        progress=progress,
+        read_pixels=pixel_reader(lake, samples),
+        suite_path=_file(project, "suite"),
+        reference=reference,
     )
-    lake.append_verdicts(project.dataset, version.name, to_table(verdicts, at=now))
-    return verdicts
+
+
+def _reference(lake: Lake, project: Project, version: Version, now: float, policy: Policy) -> Context:
+    """A version as something to compare with."""
+    return Context(
+        subject=version.name,
+        kind="version",
+        rows=lake.samples_of(version.content_id),
+        properties=lake.properties(project.dataset, version.name),
+        now=now,
+        policy=policy,
+        classes=tuple(lake.manifest(version.content_id).classes),
+    )
 
 
 def policy_of(project: Project) -> Policy:
@@ -168,12 +204,6 @@ def _reference_of_batch(lake: Lake, dataset: str, batch: str) -> Version | None:
             return version
         number = version.parents[0] if version.parents else None
     return None
-
-
-def _within(predictions: pa.Table | None, samples: pa.Table | None) -> pa.Table | None:
-    if predictions is None or samples is None:
-        return None
-    return predictions.filter(pc.is_in(predictions["id"], samples["id"].combine_chunks()))
 
 
 def twins(lake: Lake, project: Project, ref: str = "main") -> pa.Table:

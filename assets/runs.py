@@ -13,7 +13,7 @@ from sevenfold.storage.project import Project
 from sevenfold.storage.records import Version
 
 if TYPE_CHECKING:
-    from sevenfold.quality.version import Gain
+    from sevenfold.quality.context import Gain
 
 
 def results_of(lake: Lake, content_id: str, *, whole: bool = True) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def compare_arms(arms: dict[str, dict[int, float]]) -> str:
 
 def mined_gain(lake: Lake, project: Project, version: Version, split: str = "test") -> Gain | None:
     """Held-out accuracies of a mined version and of its random control, seed by seed, where both were trained alike."""
-    from sevenfold.quality.version import Gain
+    from sevenfold.quality.context import Gain
 
     control = control_of(lake, project, version)
     if control is None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Result = Literal["pass", "warn", "fail", "not_measurable"]
+Result = Literal["pass", "warn", "fail", "not_measurable", "crashed"]
 
 
 class _Frozen(BaseModel):

@@ -94,6 +94,6 @@ def _window(lake: Lake, dataset: str, batch: str, harm: float | None) -> DriftWi
     drift = [v for v in from_table(table) if v.v == "volatility"] if table is not None else []
     if not drift:
         return DriftWindow(batch=batch, result="not_measurable", harm=harm)
-    order = {"fail": 3, "warn": 2, "pass": 1, "not_measurable": 0}
+    order = {"fail": 3, "warn": 2, "pass": 1, "not_measurable": 0, "crashed": 0}
     worst = max(drift, key=lambda v: order[v.result])
     return DriftWindow(batch=batch, result=worst.result, effect=worst.effect, harm=harm)

@@ -6,33 +6,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sevenfold.quality.admission import admit
+    from sevenfold.quality.checks import built_in, judge
+    from sevenfold.quality.context import Check, Context, Curve, Embeddings, Gain
     from sevenfold.quality.junit import junit_xml
     from sevenfold.quality.policy import Policy, apply_suppressions, default_policy_yaml, is_suppressed, load_policy
     from sevenfold.quality.predictions import out_of_sample
     from sevenfold.quality.scorecard import Scorecard, exit_code
     from sevenfold.quality.suite import default_suite_text
     from sevenfold.quality.verdict import RESULTS, SCHEMA, VS, Verdict, blocks, from_table, to_table
-    from sevenfold.quality.version import Curve, Gain, judge
 
 _HOMES = {
     "RESULTS": "verdict",
     "SCHEMA": "verdict",
     "VS": "verdict",
-    "Curve": "version",
-    "Gain": "version",
+    "Check": "context",
+    "Context": "context",
+    "Curve": "context",
+    "Embeddings": "context",
+    "Gain": "context",
     "Policy": "policy",
     "Scorecard": "scorecard",
     "Verdict": "verdict",
-    "admit": "admission",
     "apply_suppressions": "policy",
     "blocks": "verdict",
+    "built_in": "checks",
     "default_policy_yaml": "policy",
     "default_suite_text": "suite",
     "exit_code": "scorecard",
     "from_table": "verdict",
     "is_suppressed": "policy",
-    "judge": "version",
+    "judge": "checks",
     "junit_xml": "junit",
     "load_policy": "policy",
     "out_of_sample": "predictions",
@@ -42,14 +45,17 @@ __all__ = [
     "RESULTS",
     "SCHEMA",
     "VS",
+    "Check",
+    "Context",
     "Curve",
+    "Embeddings",
     "Gain",
     "Policy",
     "Scorecard",
     "Verdict",
-    "admit",
     "apply_suppressions",
     "blocks",
+    "built_in",
     "default_policy_yaml",
     "default_suite_text",
     "exit_code",

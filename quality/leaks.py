@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pyarrow as pa
 
-ReadPixels = Callable[[Sequence[str]], np.ndarray]
-"""ids -> uint8 [n, ...], one common shape for all (resize if the samples differ), in the order asked."""
+from sevenfold.quality.context import ReadPixels
 
 RANK = {"test": 0, "val": 1, "train": 2, "pool": 3}
 """Which twin stays when two splits share a picture: the lower rank; the other should be excluded.

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.verdict import Verdict
 from sevenfold.storage.errors import SevenfoldError
 
@@ -282,3 +283,17 @@ def _parse(text: str, path: Path) -> Any:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _suite(context: Context) -> Verdict:
+    return validate(
+        context.rows,
+        context.properties,
+        subject=context.subject,
+        suite_path=context.suite_path,
+        docs_dir=context.docs_dir,
+        at=context.now,
+    )
+
+
+CHECKS = (Check("validity", "suite", _suite, ("batch",)),)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.quality import policy as limits
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.intervals import wilson
 from sevenfold.quality.verdict import Verdict
 
@@ -169,3 +170,32 @@ def invalid_share(
 
 def _mask(values: Any) -> np.ndarray:
     return pc.fill_null(values, False).to_numpy(zero_copy_only=False).astype(bool)
+
+
+def _reconciled(context: Context) -> Verdict:
+    rows, quarantine, record = _landed(context)
+    return reconciled(rows, quarantine, record, subject=context.subject)
+
+
+def _rejected(context: Context) -> Verdict:
+    _, quarantine, record = _landed(context)
+    return rejected_share(quarantine, record, subject=context.subject, policy=context.policy.validity)
+
+
+def _invalid(context: Context) -> Verdict:
+    return invalid_share(
+        context.rows, subject=context.subject, policy=context.policy.validity, classes=context.classes or None
+    )
+
+
+def _landed(context: Context) -> tuple[pa.Table, pa.Table, Mapping[str, Any]]:
+    if context.quarantine is None or context.record is None:
+        raise ValueError("a batch is judged with its record and its quarantine")
+    return context.rows, context.quarantine, context.record
+
+
+CHECKS = (
+    Check("validity", "reconciled", _reconciled, ("batch",)),
+    Check("validity", "rejected_share", _rejected, ("batch",)),
+    Check("validity", "invalid_share", _invalid),
+)

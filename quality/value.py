@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sevenfold.quality import policy as limits
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.intervals import mean_interval
-from sevenfold.quality.verdict import Verdict
+from sevenfold.quality.verdict import Verdict, missing
 
 
 def selection_gain(
@@ -77,3 +78,26 @@ def selection_gain(
         message=said,
         remedy=remedy,
     )
+
+
+def _gain(context: Context) -> Verdict:
+    gain = context.gain
+    if gain is None:
+        return missing(
+            "value",
+            "selection_gain",
+            context.subject,
+            "No pair of selections was trained.",
+            "Mine a queue, and train its version and the random control's with the same seeds.",
+        )
+    return selection_gain(
+        gain.chosen,
+        gain.control,
+        subject=context.subject,
+        reference=gain.reference,
+        policy=context.policy.value,
+        what=gain.what,
+    )
+
+
+CHECKS = (Check("value", "selection_gain", _gain, ("version",)),)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.quality import policy as limits
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.intervals import effective_number, wilson, wilson_half_width
 from sevenfold.quality.verdict import Verdict
 
@@ -149,3 +150,35 @@ def smallest_slice(
         remedy="Collect or label more of the slices listed." if small else "",
         findings=tuple(f"slice:{s}/{c}" for _, (s, c) in small),
     )
+
+
+def _effective(context: Context) -> Verdict:
+    reference = context.reference
+    return effective_classes(
+        context.rows,
+        subject=context.subject,
+        policy=context.policy.variety,
+        reference_rows=reference.rows if reference else None,
+        reference=context.reference_name,
+    )
+
+
+def _balance(context: Context) -> Verdict:
+    return balance(context.rows, subject=context.subject, policy=context.policy.variety, classes=context.classes)
+
+
+def _repeats(context: Context) -> Verdict:
+    aliases = int(context.record["counts"].get("aliases", 0)) if context.record else 0
+    return duplicate_share(context.rows, subject=context.subject, policy=context.policy.variety, aliases=aliases)
+
+
+def _smallest(context: Context) -> Verdict:
+    return smallest_slice(context.rows, subject=context.subject, policy=context.policy.variety, classes=context.classes)
+
+
+CHECKS = (
+    Check("variety", "effective_classes", _effective),
+    Check("variety", "balance", _balance),
+    Check("variety", "duplicate_share", _repeats),
+    Check("variety", "smallest_slice", _smallest, ("version",)),
+)

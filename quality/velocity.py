@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from sevenfold.quality import policy as limits
-from sevenfold.quality.verdict import Verdict
+from sevenfold.quality.context import Check, Context
+from sevenfold.quality.verdict import Verdict, missing
 
 OPEN_STATUSES = ("landed", "admitted")
 """A batch in one of these waits for a decision or a commit."""
@@ -153,3 +154,33 @@ def _span(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} seconds"
+
+
+def _ingest(context: Context) -> Verdict:
+    if context.record is None:
+        raise ValueError("a batch is judged with its record")
+    return ingest_rate(context.record, subject=context.subject, policy=context.policy.velocity)
+
+
+def _freshness(context: Context) -> Verdict:
+    records = [context.record] if context.record is not None else context.records
+    return freshness(records, subject=context.subject, policy=context.policy.velocity)
+
+
+def _backlog(context: Context) -> Verdict:
+    return backlog(context.records, now=context.now, subject=context.subject, policy=context.policy.velocity)
+
+
+def _idle(context: Context) -> Verdict:
+    if context.steps is None:
+        why, remedy = "No training run's step times were given.", "Train this version."
+        return missing("velocity", "loader_idle", context.subject, why, remedy)
+    return loader_idle(context.steps, subject=context.subject, policy=context.policy.velocity)
+
+
+CHECKS = (
+    Check("velocity", "ingest_rate", _ingest, ("batch",)),
+    Check("velocity", "freshness", _freshness),
+    Check("velocity", "backlog", _backlog, ("version",)),
+    Check("velocity", "loader_idle", _idle, ("version",)),
+)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sevenfold.quality import leaks
 from sevenfold.quality import policy as limits
+from sevenfold.quality.context import Check, Context, ReadPixels
 from sevenfold.quality.label_noise import estimate_label_noise, suspects
 from sevenfold.quality.predictions import probabilities
 from sevenfold.quality.verdict import Verdict
@@ -59,7 +60,7 @@ def cross_split_duplicates(
     *,
     subject: str,
     policy: limits.Veracity,
-    read_pixels: leaks.ReadPixels | None = None,
+    read_pixels: ReadPixels | None = None,
 ) -> Verdict:
     """A picture of val or test in another split too, exactly or nearly; in train it fails and blocks promotion.
 
@@ -108,9 +109,7 @@ def _distinct(ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def duplicate_pairs(
-    rows: pa.Table, *, policy: limits.Veracity, read_pixels: leaks.ReadPixels | None = None
-) -> pa.Table:
+def duplicate_pairs(rows: pa.Table, *, policy: limits.Veracity, read_pixels: ReadPixels | None = None) -> pa.Table:
     """Pictures of val or test that occur in another split too (:data:`leaks.PAIRS`): exact pairs, then near ones.
 
     Without a reader of pixels the near ones are candidates.
@@ -199,3 +198,27 @@ def _contradictions(rows: pa.Table, others: pa.Table) -> list[str]:
             seen[digest].add(label)
     columns = (rows[c].to_pylist() for c in ("id", "pixel_digest", "label"))
     return sorted(i for i, d, label in zip(*columns, strict=True) if label is not None and seen.get(d, set()) - {label})
+
+
+def _contradictory(context: Context) -> Verdict:
+    reference = context.reference.rows if context.reference and context.kind == "batch" else None
+    return contradictory(context.rows, context.quarantine, subject=context.subject, reference_rows=reference)
+
+
+def _leaks(context: Context) -> Verdict:
+    return cross_split_duplicates(
+        context.rows, subject=context.subject, policy=context.policy.veracity, read_pixels=context.read_pixels
+    )
+
+
+def _label_errors(context: Context) -> Verdict:
+    return label_errors_of(
+        context.predictions, subject=context.subject, policy=context.policy.veracity, classes=context.classes
+    )
+
+
+CHECKS = (
+    Check("veracity", "contradictory_labels", _contradictory),
+    Check("veracity", "cross_split_duplicates", _leaks, ("version",)),
+    Check("veracity", "label_errors", _label_errors, ("version",)),
+)

@@ -16,8 +16,10 @@ VS = ("validity", "variety", "veracity", "value", "volume", "volatility", "veloc
 """The seven verdict families, in the order in which they are shown."""
 
 RESULTS = ("pass", "warn", "fail", "not_measurable", "crashed")
-"""What a check can say. ``not_measurable`` is never a failure: there was too little to judge by; ``crashed`` is no word
-about the data: the check itself raised."""
+"""What a check can say. ``not_measurable`` is never a failure: there was too little to judge by.
+
+``crashed`` says nothing about the data: the check itself broke.
+"""
 
 SCHEMA = pa.schema(
     [
@@ -43,7 +45,7 @@ SCHEMA = pa.schema(
         ("at", pa.float64()),
     ]
 )
-"""One row per verdict; ``thresholds`` and ``data`` are JSON objects, ``at`` the unix time of the check run or null."""
+"""One row per verdict; ``thresholds`` and ``data`` are JSON, ``at`` the unix time of the check run (or null)."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,14 @@ class Verdict:
     reference : the version compared with.
     message, remedy : what was found, and what to do about it, in plain words.
     findings : all offending keys (sample ids; input paths for quarantine), the worst first where there is an order.
-    notes : empty, or parallel to `findings`: what is wrong with each, in a few words.
-    data : what plots draw, as JSON of less than 200 kB.
+    notes : what is wrong with each finding, in a few words; empty, or as many as findings.
+    data : what plots are drawn from, as JSON, by kind of plot: histograms, bars, matrix, curve, series, pairs, examples
+        (their shapes: quality/README.md).
 
     Raises
     ------
     ValueError
-        For an unknown V or result, or a number that is not finite.
+        For an unknown V or result, a number that is not finite, or notes that do not go with the findings.
     """
 
     v: str
@@ -113,14 +116,19 @@ class Verdict:
         object.__setattr__(self, "blocking", bool(self.blocking))
         object.__setattr__(self, "thresholds", {str(k): _finite(k, x) for k, x in self.thresholds.items()})
         object.__setattr__(self, "findings", tuple(str(f) for f in self.findings))
-        object.__setattr__(self, "notes", tuple(str(n) for n in self.notes))
+        object.__setattr__(self, "notes", tuple(str(f) for f in self.notes))
         if self.notes and len(self.notes) != len(self.findings):
-            raise ValueError(f"there are {len(self.notes)} notes for {len(self.findings)} findings")
+            raise ValueError(f"{len(self.notes)} notes for {len(self.findings)} findings")
 
 
 def blocks(verdicts: Iterable[Verdict]) -> bool:
     """Whether any blocking check failed: a batch is not admitted, a version is not promoted."""
     return any(v.blocking and v.result == "fail" for v in verdicts)
+
+
+def missing(v: str, check: str, subject: str, message: str, remedy: str = "") -> Verdict:
+    """A verdict ``not_measurable``: what is lacking, and what would bring it."""
+    return Verdict(v, check, subject, "not_measurable", message=message, remedy=remedy)
 
 
 def to_table(verdicts: Sequence[Verdict], *, at: float | None = None) -> pa.Table:
@@ -129,15 +137,10 @@ def to_table(verdicts: Sequence[Verdict], *, at: float | None = None) -> pa.Tabl
     for v in verdicts:
         row = {f.name: getattr(v, f.name) for f in fields(v)}
         low_high = row.pop("interval") or (None, None)
-        row |= {
-            "lower": low_high[0],
-            "upper": low_high[1],
-            "at": at,
-            "findings": list(v.findings),
-            "notes": list(v.notes),
-        }
-        row["data"] = json.dumps(v.data, sort_keys=True)
+        row |= {"lower": low_high[0], "upper": low_high[1], "at": at, "findings": list(v.findings)}
         row["thresholds"] = json.dumps(v.thresholds, sort_keys=True)
+        row["notes"] = list(v.notes)
+        row["data"] = json.dumps(v.data, sort_keys=True, allow_nan=False)
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
@@ -163,9 +166,9 @@ def from_table(table: pa.Table) -> list[Verdict]:
         low, high = row.pop("lower"), row.pop("upper")
         row["interval"] = None if low is None or high is None else (low, high)
         row["thresholds"] = json.loads(row["thresholds"] or "{}")
+        row["data"] = json.loads(row["data"] or "{}")
         row["findings"] = tuple(row["findings"] or ())
         row["notes"] = tuple(row["notes"] or ())
-        row["data"] = json.loads(row["data"] or "{}")
         verdicts.append(Verdict(**row))
     return verdicts
 

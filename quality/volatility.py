@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from sevenfold.quality import policy as limits
+from sevenfold.quality.context import Check, Context
+from sevenfold.quality.predictions import probabilities
 from sevenfold.quality.two_sample import Shift, count_shift, shifts, subsample
-from sevenfold.quality.verdict import Verdict
+from sevenfold.quality.verdict import Verdict, missing
 
 
 def variable_drift(
@@ -221,3 +223,54 @@ def _p(p: float) -> str:
 
 def _known(values: np.ndarray) -> np.ndarray:
     return values[np.isfinite(values)]
+
+
+def _properties(context: Context) -> Verdict:
+    fresh, reference = context.fresh, context.reference
+    return property_drift(
+        fresh.properties,
+        reference.properties if reference else fresh.properties.slice(0, 0),
+        subject=context.subject,
+        reference=context.reference_name or "the reference",
+        policy=context.policy.volatility,
+    )
+
+
+def _labels(context: Context) -> Verdict:
+    fresh, reference = context.fresh, context.reference
+    return label_shift(
+        fresh.rows,
+        reference.rows if reference else fresh.rows.slice(0, 0),
+        subject=context.subject,
+        reference=context.reference_name or "the reference",
+        policy=context.policy.volatility,
+    )
+
+
+def _outputs(context: Context) -> Verdict:
+    now, before = context.fresh.predictions, context.reference.predictions if context.reference else None
+    if now is None or before is None:
+        return missing(
+            "volatility",
+            "output_drift",
+            context.subject,
+            "One model's out-of-sample outputs on both sides are needed.",
+            "Score this version and its reference with the same model.",
+        )
+    return output_drift(
+        probabilities(now, context.classes),
+        now["id"].to_pylist(),
+        probabilities(before, context.classes),
+        before["id"].to_pylist(),
+        classes=context.classes,
+        subject=context.subject,
+        reference=context.reference_name or "the reference",
+        policy=context.policy.volatility,
+    )
+
+
+CHECKS = (
+    Check("volatility", "property_drift", _properties),
+    Check("volatility", "label_shift", _labels),
+    Check("volatility", "output_drift", _outputs, ("version",)),
+)

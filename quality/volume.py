@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.quality import policy as limits
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.intervals import wilson_half_width
 from sevenfold.quality.variety import class_counts
 from sevenfold.quality.verdict import Verdict
@@ -220,3 +221,18 @@ def _solve(a: np.ndarray, b: np.ndarray, c: np.ndarray, target: float) -> np.nda
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         n = np.exp(np.log(a / room) / b)
     return np.where(a == 0, np.where(room >= 0, 0.0, math.inf), np.where(room > 0, n, math.inf))
+
+
+def _testable(context: Context) -> Verdict:
+    return slice_precision(context.rows, subject=context.subject, policy=context.policy.volume, classes=context.classes)
+
+
+def _curve(context: Context) -> Verdict:
+    sizes, errors = (context.curve.sizes, context.curve.errors) if context.curve else ((), ())
+    return learning_curve(sizes, errors, subject=context.subject, policy=context.policy.volume)
+
+
+CHECKS = (
+    Check("volume", "testable_slices", _testable, ("version",)),
+    Check("volume", "learning_curve", _curve, ("version",)),
+)

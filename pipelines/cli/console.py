@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sevenfold.storage.progress import Progress
 
-MARKS = {"pass": "green", "warn": "yellow", "fail": "bold red", "not_measurable": "dim"}
+MARKS = {"pass": "green", "warn": "yellow", "fail": "bold red", "not_measurable": "dim", "crashed": "bold magenta"}
 """The colour of each verdict; its word is always printed too."""
 
 

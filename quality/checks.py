@@ -1,0 +1,80 @@
+"""All checks: which there are, and running them over one context. A check that crashes takes no other with it."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+
+from sevenfold.quality.context import Check, Context
+from sevenfold.quality.policy import apply_suppressions
+from sevenfold.quality.verdict import VS, Verdict
+from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.progress import Progress, silent
+
+MODULES = (
+    "validity",
+    "suite",
+    "variety",
+    "veracity",
+    "value",
+    "volume",
+    "volatility",
+    "velocity",
+)
+"""The modules of sevenfold.quality that hold checks, each in its `CHECKS`."""
+
+
+def built_in() -> tuple[Check, ...]:
+    """The checks that come with Sevenfold, in the order of the seven Vs."""
+    found = [c for name in MODULES for c in importlib.import_module(f"sevenfold.quality.{name}").CHECKS]
+    return tuple(sorted(found, key=lambda c: VS.index(c.v)))
+
+
+def judge(
+    context: Context, *, checks: Sequence[Check] | None = None, progress: Progress | None = None
+) -> list[Verdict]:
+    """Run the checks for this kind of subject (None: all built in) and apply the policy's suppressions.
+
+    What lacks its input says so as ``not_measurable``. An exception in a check becomes a verdict ``crashed`` with the
+    error as its message, except what the user has to mend before anything can be judged (SevenfoldError), which is
+    raised.
+    """
+    progress = progress or silent
+    chosen = [c for c in (built_in() if checks is None else checks) if context.kind in c.kinds]
+    verdicts: list[Verdict] = []
+    for done, check in enumerate(chosen):
+        progress(done, len(chosen), check.key)
+        verdicts += _answers(check, context)
+    progress(len(chosen), len(chosen), "done")
+    return apply_suppressions(verdicts, context.policy, today=day(context.now))
+
+
+def day(now: float) -> date:
+    """The UTC day of a unix time."""
+    return datetime.fromtimestamp(now, UTC).date()
+
+
+def _answers(check: Check, context: Context) -> list[Verdict]:
+    try:
+        answer = check.run(context)
+    except SevenfoldError:
+        raise
+    except Exception as error:  # whatever it is, the other checks go on, and this one is told as crashed
+        return [crashed(check, context.subject, error)]
+    return [answer] if isinstance(answer, Verdict) else list(answer)
+
+
+def crashed(check: Check, subject: str, error: Exception) -> Verdict:
+    """The verdict about a check that raised: what, and where."""
+    where = traceback.extract_tb(error.__traceback__)
+    place = f" ({where[-1].filename}:{where[-1].lineno})" if where else ""
+    return Verdict(
+        check.v,
+        check.name,
+        subject,
+        "crashed",
+        message=f"The check raised {type(error).__name__}: {error}{place}.",
+        remedy="Report it, or mend your own check; nothing is known about the data from it.",
+    )

@@ -1,0 +1,153 @@
+"""The context: everything a check may look at, about one batch or one version; and what a check is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sevenfold.quality.policy import Policy
+from sevenfold.quality.verdict import VS, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["batch", "version"]
+ReadPixels = Callable[[Sequence[str]], "np.ndarray"]
+"""ids -> uint8 [n, h, w, 3], one common shape for all (resized if the samples differ), in the order asked."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Held-out accuracies (0..1) of two selections over the same seeds in the same order."""
+
+    chosen: Sequence[float]
+    control: Sequence[float]
+    reference: str
+    what: str = "mined"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Training sizes and held-out errors (0..1), one entry per run."""
+
+    sizes: Sequence[float]
+    errors: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors of samples: `ids` n strings, `vectors` float32 [n, d], and the producer, which names the encoder."""
+
+    ids: pa.Array
+    vectors: np.ndarray
+    producer: str
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is judged, and everything known about it. What there is none of is None or empty.
+
+    Parameters
+    ----------
+    subject, kind : a batch id or a version such as ``v3``.
+    rows : the samples (``lake.batch_rows`` or ``lake.samples``).
+    properties : id and the measured float columns of the same samples.
+    now : unix time, from the caller's clock.
+    classes : the dataset's classes, in the order of ``predictions.probs``; empty while they are not fixed.
+    metadata : id and the user's own columns.
+    quarantine, record : of a batch: its quarantine table, and its record as a mapping.
+    records : all batch records of the dataset, as mappings.
+    predictions : predictions by models that were not trained on the sample's label.
+    embeddings : vectors of the samples, or of some of them.
+    dynamics : id and el2n, forgetting, aum.
+    annotations : id, annotator, label: several labels of one sample.
+    steps : per-step times of a training run.
+    gain, curve : paired accuracies of two selections; runs on subsets.
+    forecasts : forecasts made about earlier versions, as mappings.
+    read_pixels : reads pictures; None where there are none to read.
+    suite_path, docs_dir : the Great Expectations suite (None: the default one); where Data Docs are built (None: not).
+    reference : the pinned version, as a context of its own.
+    """
+
+    subject: str
+    kind: Kind
+    rows: pa.Table
+    properties: pa.Table
+    now: float
+    policy: Policy = field(default_factory=Policy)
+    classes: tuple[str, ...] = ()
+    metadata: pa.Table | None = None
+    quarantine: pa.Table | None = None
+    record: Mapping[str, Any] | None = None
+    records: Sequence[Mapping[str, Any]] = ()
+    predictions: pa.Table | None = None
+    embeddings: Embeddings | None = None
+    dynamics: pa.Table | None = None
+    annotations: pa.Table | None = None
+    steps: pa.Table | None = None
+    gain: Gain | None = None
+    curve: Curve | None = None
+    forecasts: Sequence[Mapping[str, Any]] = ()
+    read_pixels: ReadPixels | None = None
+    suite_path: Path | None = None
+    docs_dir: Path | None = None
+    reference: Context | None = None
+
+    @property
+    def reference_name(self) -> str | None:
+        """What the reference is called; None without one."""
+        return self.reference.subject if self.reference else None
+
+    @cached_property
+    def fresh(self) -> Context:
+        """This context with only the samples that its reference does not have: what drift is asked about."""
+        if self.reference is None:
+            return self
+        known = self.reference.rows["id"].combine_chunks()
+
+        def new(table: pa.Table | None) -> pa.Table | None:
+            return None if table is None else table.filter(pc.invert(pc.is_in(table["id"], known)))
+
+        embeddings = self.embeddings
+        if embeddings is not None:
+            mask = pc.invert(pc.is_in(embeddings.ids, known))
+            vectors = embeddings.vectors[mask.to_numpy(zero_copy_only=False)]
+            embeddings = Embeddings(embeddings.ids.filter(mask), vectors, embeddings.producer)
+        return replace(
+            self,
+            rows=new(self.rows),
+            properties=new(self.properties),
+            metadata=new(self.metadata),
+            predictions=new(self.predictions),
+            dynamics=new(self.dynamics),
+            annotations=new(self.annotations),
+            embeddings=embeddings,
+        )
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check: `run` looks at a context and answers with a verdict or several, of the V and under the name given here.
+
+    `kinds` says what it is for; on other subjects it is not run.
+    """
+
+    v: str
+    name: str
+    run: Callable[[Context], Verdict | Sequence[Verdict]]
+    kinds: tuple[Kind, ...] = ("batch", "version")
+
+    def __post_init__(self) -> None:
+        if self.v not in VS:
+            raise ValueError(f"v is {self.v!r}; expected one of {', '.join(VS)}")
+
+    @property
+    def key(self) -> str:
+        """`v.name`, as the policy and the reports call it."""
+        return f"{self.v}.{self.name}"
