@@ -27,7 +27,8 @@ def of_version(lake: Lake, version: Version, reference: Version) -> Changes:
     found = diff(before, after)
     rows = found["rows"]
     counted = rows.group_by(["change", "before", "after"]).aggregate([([], "count_all")]).to_pylist()
-    ranked = sorted(counted, key=lambda r: (-r["count_all"], str(r["before"]), str(r["after"])))
+    told = [row for row in counted if row["change"] != "added"]  # the classes tell what was added
+    ranked = sorted(told, key=lambda r: (-r["count_all"], str(r["before"]), str(r["after"])))
     flows = tuple(Flow(r["change"], r["before"] or "", r["after"] or "", r["count_all"]) for r in ranked[:MOST_FLOWS])
     tiles: list[Tile] = []
     for change in SHOWN:

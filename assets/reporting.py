@@ -26,6 +26,7 @@ from sevenfold.quality.report import (
     batch_counts,
     class_balance,
 )
+from sevenfold.quality.report.evidence import pictured
 from sevenfold.quality.scorecard import Scorecard
 from sevenfold.quality.verdict import Verdict
 from sevenfold.storage import files
@@ -267,13 +268,15 @@ def build_scorecard(
 def _batch_part(lake: Lake, project: Project, page: Report, batch: Batch) -> Report:
     pictures, facts = evidence.of_batch(lake, project, batch, page.verdicts)
     reference = evidence.reference_of(lake, project, page.verdicts)
+    aside = set(lake.quarantine(project.dataset, batch.batch)["path"].to_pylist())
+    told = any(key in aside for verdict in page.verdicts for key in pictured(verdict))  # beside their verdict
     return replace(
         page,
         pictures=pictures,
         facts=facts,
         changes=comparing.of_batch(lake, project, batch, reference) if reference else None,
         batches=(batch_counts(batch),),
-        quarantine=picturing.quarantine(lake, project, [batch]),
+        quarantine=None if told else picturing.quarantine(lake, project, [batch]),
         lineage=batch_lineage(lake, project, batch),
     )
 

@@ -11,7 +11,7 @@ from sevenfold.quality.report.figures import Figure
 from sevenfold.quality.report.format import number, percent, shorten
 from sevenfold.quality.report.markup import Html, el, join
 
-WIDTH, HEIGHT = 420.0, 190.0
+WIDTH, HEIGHT = 310.0, 160.0
 MOST_HISTOGRAMS = 24
 MOST_BARS = 24
 
@@ -31,7 +31,7 @@ def _histogram(one: Mapping[str, Any]) -> Figure:
     if len(edges) != len(now) + 1 or (before is not None and len(before) != len(now)):
         raise ValueError(f"{len(edges)} edges for {len(now)} bins")
     top = max([*now, *(before or ()), 1e-9])
-    scale = plot.ticks(0, top, 4)
+    scale = plot.ticks(0, top, 3)
     left, right, upper, lower = 46.0, WIDTH - 8, 8.0, HEIGHT - 26
     x, y = plot.linear(edges[0], edges[-1], left, right), plot.linear(0, scale[-1], lower, upper)
     digits = 0 if all(abs(100 * t - round(100 * t)) < 1e-6 for t in scale) else 1
@@ -47,7 +47,7 @@ def _histogram(one: Mapping[str, Any]) -> Figure:
         steps += [f"V{y(share)}H{x(edges[i + 1])}" for i, share in enumerate(before)]
         parts.append(el("path", d=f"{''.join(steps)}V{lower}", class_="line s2"))
     parts.append(plot.rule(left, lower, right, lower, "axis"))
-    marks = [t for t in plot.ticks(edges[0], edges[-1], 5) if edges[0] <= t <= edges[-1]]
+    marks = [t for t in plot.ticks(edges[0], edges[-1], 4) if edges[0] <= t <= edges[-1]]
     parts += [plot.label(x(t), lower + 17, number(t), anchor="middle") for t in marks]
     names = ("now", "reference") if before is not None else ("now",)
     rows = tuple(
@@ -101,17 +101,21 @@ def bars(one: Mapping[str, Any]) -> Figure:
     show = (lambda v: percent(v)) if small else number
     lo = min(0.0, *(v for values in series.values() for v in values)) if names else 0.0
     hi = max([0.0, *(v for values in series.values() for v in values)])
-    scale = plot.ticks(lo, hi or 1.0, 4)
+    scale = plot.ticks(lo, hi or 1.0, 3)
+    whole = all(abs(100 * t - round(100 * t)) < 1e-6 for t in scale)
+    tick = (lambda v: percent(v, 0 if whole else 1)) if small else number
     shown = [names[i] for i in order]
-    left, right = plot.margin(shown, 18), WIDTH - 52
+    wide = len(order) > 6
+    width = 480.0 if wide else WIDTH
+    left, right = plot.margin(shown, 14), width - 52
     thick = 10.0
     row = thick * len(series) + 9
     bottom = 6 + row * len(order)
     x = plot.linear(scale[0], scale[-1], left, right)
-    parts = [plot.vertical_grid(scale, x, 2, bottom, show)]
+    parts = [plot.vertical_grid(scale, x, 2, bottom, tick)]
     for r, i in enumerate(order):
         y = 8 + r * row
-        parts.append(plot.label(left - 8, y + thick * len(series) / 2 + 4, shorten(names[i], 18), anchor="end",
+        parts.append(plot.label(left - 8, y + thick * len(series) / 2 + 4, shorten(names[i], 14), anchor="end",
                                 kind="name"))  # fmt: skip
         for s, (name, values) in enumerate(series.items()):
             start, stop = sorted((x(0.0), x(values[i])))
@@ -121,4 +125,4 @@ def bars(one: Mapping[str, Any]) -> Figure:
             parts.append(plot.label(stop + 4, y + s * thick + 8, show(values[i]), kind="value small"))
     rows = tuple((names[i], *(show(values[i]) for values in series.values())) for i in order)
     title = str(one.get("title") or "bars")
-    return Figure(title, join(parts), WIDTH, bottom + 24, tuple(series), ("", *series), rows, note)
+    return Figure(title, join(parts), width, bottom + 24, tuple(series), ("", *series), rows, note, wide)

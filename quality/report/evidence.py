@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sevenfold.quality.report import figures, grids
+from sevenfold.quality.report import figures, grids, plot
 from sevenfold.quality.report.album import Album
 from sevenfold.quality.report.format import count
 from sevenfold.quality.report.markup import Html, el, join
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WORST = 12
 """Findings of each check that are shown with their picture."""
 MOST_PAIRS = 100
+OPEN_PAIRS = 20
 MOST_EXAMPLES = 18
 _GROUP = re.compile(r"^(slice|class|batch|column|split|annotator|run|rule|suite|model|version):")
 """Keys of what has no picture: many samples together."""
@@ -33,7 +34,7 @@ def wanted(verdict: Verdict) -> tuple[list[str], list[str]]:
 
 
 def pictured(verdict: Verdict) -> list[str]:
-    """The worst findings that may have a picture; none where pairs tell the same."""
+    """The worst findings that may have a picture; none where pairs tell the same, not twice where examples do."""
     if pairs(verdict.data):
         return []
     found = (key for key in verdict.findings if not _GROUP.match(key))
@@ -60,15 +61,26 @@ def examples(data: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 def evidence(verdict: Verdict, pictures: Mapping[str, bytes], known: Mapping[str, Fact], album: Album) -> Html | None:
     """Plots, pairs, examples, worst findings; None when there is none of them."""
-    drawn = [figures.on_page(figure) for figure in figures.figures(verdict.data)]
     parts = [
-        el("div", *drawn, class_="figures") if drawn else None,
+        _figures(verdict),
         _pairs(verdict, pictures, known, album),
         _examples(verdict, pictures, known, album),
         _worst(verdict, pictures, known, album),
         _groups(verdict),
     ]
     return join(parts) if any(parts) else None
+
+
+def _figures(verdict: Verdict) -> Html | None:
+    """The plots; histograms that share their series have one legend."""
+    drawn = figures.figures(verdict.data)
+    if not drawn:
+        return None
+    alike = {one.series for one in drawn if one.series}
+    shared = len(drawn) > 1 and len(alike) == 1 and len(max(alike)) > 1
+    legend = plot.legend(max(alike), square=True) if shared else None
+    made = (figures.on_page(one, legend=not shared) for one in drawn)
+    return el("div", legend, el("div", *made, class_="figures"), class_="block")
 
 
 class Fact:
@@ -104,7 +116,7 @@ def _tile(key: str, pictures: Mapping[str, bytes], known: Mapping[str, Fact], no
 
 def _worst(verdict: Verdict, pictures: Mapping[str, bytes], known: Mapping[str, Fact], album: Album) -> Html | None:
     keys = [key for key in pictured(verdict) if key in pictures or key in known]
-    if not keys:
+    if not keys or set(keys) <= set(examples(verdict.data)[0]):
         return None
     place = {key: i for i, key in reversed(list(enumerate(verdict.findings)))} if verdict.notes else {}
     tiles = [_tile(key, pictures, known, verdict.notes[place[key]] if place else "") for key in keys]
@@ -117,14 +129,17 @@ def _pairs(verdict: Verdict, pictures: Mapping[str, bytes], known: Mapping[str, 
     given = pairs(verdict.data)
     if not given:
         return None
-    drawn = (
+    drawn = [
         el("li", el("span", *(grids.tile(_tile(key, pictures, known), album) for key in (one, other)), class_="twins"),
            el("span", note, class_="line") if note else None, class_="twin")
         for one, other, note in given
-    )  # fmt: skip
+    ]  # fmt: skip
     total = len(verdict.data["pairs"])
     said = f"The first {len(given)} of {total:,} pairs" if total > len(given) else count(total, "pair")
-    return _block(f"{said}, side by side", el("ul", *drawn, class_="pairs"))
+    open_, rest = drawn[:OPEN_PAIRS], drawn[OPEN_PAIRS:]
+    more = el("details", el("summary", f"{len(rest)} more"), el("ul", *rest, class_="pairs"), class_="folded")
+    shown = join((el("ul", *open_, class_="pairs"), more if rest else None))
+    return _block(f"{said}, side by side", shown)
 
 
 def _examples(verdict: Verdict, pictures: Mapping[str, bytes], known: Mapping[str, Fact], album: Album) -> Html | None:

@@ -67,16 +67,16 @@ def unreadable(key: str, error: Exception) -> Figure:
     return Figure(key, Html(""), 0, 0, note=f"The data of `{key}` cannot be drawn: {type(error).__name__} {error}.")
 
 
-def on_page(figure: Figure) -> Html:
-    """The figure in HTML, in the page's colours, as wide as its column."""
+def on_page(figure: Figure, *, legend: bool = True) -> Html:
+    """The figure in HTML, in the page's colours, at most as wide as its column."""
     caption = el("figcaption", prose(figure.note)) if figure.note else None
     if not figure.body:
         return el("figure", el("h4", figure.title), caption, class_="figure")
     svg = el("svg", el("title", figure.title), figure.body, viewBox=f"0 0 {figure.width:g} {figure.height:g}",
-             role="img", class_="chart fluid")  # fmt: skip
+             width=f"{figure.width:g}", role="img", class_="chart fluid")  # fmt: skip
     table = numbers(figure.head, figure.rows, caption=figure.title) if figure.rows else None
-    legend = plot.legend(figure.series, square=True) if len(figure.series) > 1 else None
-    return el("figure", el("h4", figure.title), legend, svg, caption, table,
+    names = plot.legend(figure.series, square=True) if legend and len(figure.series) > 1 else None
+    return el("figure", el("h4", figure.title), names, svg, caption, table,
               class_="figure wide" if figure.wide else "figure")  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sevenfold.quality.report import plot
-from sevenfold.quality.report.format import number
+from sevenfold.quality.report.format import measured
 from sevenfold.quality.report.markup import Html, el
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ def gauge(verdict: Verdict) -> Html | None:
 
     Where limits are about the effect (warn_effect), the effect is drawn instead of the statistic.
     """
-    value = verdict.statistic
+    value, unit = verdict.statistic, verdict.statistic_name
     limits = {k: x for k, x in verdict.thresholds.items() if _LIMITS.match(k) and not _EVIDENCE.search(k)}
     of_effect = {name: limit for name, limit in limits.items() if "effect" in name}
     if of_effect and verdict.effect is not None:
-        value, limits = verdict.effect, of_effect
+        value, unit, limits = verdict.effect, "", of_effect
     interval = verdict.interval
     if value is None:
         return None
@@ -57,14 +57,15 @@ def gauge(verdict: Verdict) -> Html | None:
         parts.append(plot.rule(x(interval[0]), LINE, x(interval[1]), LINE, "whisker"))
         parts += [plot.rule(x(end), LINE - 5, x(end), LINE + 5, "cap") for end in interval]
     parts.append(el("circle", cx=x(value), cy=LINE, r=5, class_="dot"))
-    said = ", ".join(f"{name.replace('_', ' ')} {number(limit)}" for name, limit in limits.items())
-    between = f", between {number(interval[0])} and {number(interval[1])}" if interval else ""
-    return el("svg", el("title", f"{number(value)}{between}; {said}"), *parts, viewBox=f"0 0 {WIDTH:g} 48",
+    said = ", ".join(f"{name.replace('_', ' ')} {measured(name, limit)}" for name, limit in limits.items())
+    between = f", between {measured(unit, interval[0])} and {measured(unit, interval[1])}" if interval else ""
+    return el("svg", el("title", f"{measured(unit, value)}{between}; {said}"), *parts, viewBox=f"0 0 {WIDTH:g} 48",
               width=f"{WIDTH:g}", height=48, role="img", class_="gauge")  # fmt: skip
 
 
 def _of_one_scale(value: float, interval: tuple[float, float] | None, limits: Mapping[str, float]) -> dict[str, float]:
-    """Without the limits that would press the statistic into a corner: a count beside a share, say."""
+    """Without the limits that are of another kind: a share beside a count, a count that dwarfs the statistic."""
     reach = max(abs(v) for v in (value, *(interval or ())))
-    share = reach <= 1
-    return {k: x for k, x in limits.items() if (abs(x) <= 1 if share else reach / 1000 <= abs(x) <= 50 * reach)}
+    if reach <= 1:
+        return {k: x for k, x in limits.items() if abs(x) <= 1}
+    return {k: x for k, x in limits.items() if x == 0 or 1 <= abs(x) <= 1000 * reach}

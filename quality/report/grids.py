@@ -42,7 +42,7 @@ def tile(content: Tile, album: Album) -> Html:
     source = album[content.image] if content.image else None
     alternative = content.title or (" to ".join(content.change) if content.change else content.key)
     if source:
-        picture = el("img", src=source, alt=alternative, width=96, height=96, loading="lazy", class_="picture")
+        picture = el("img", src=source, alt=alternative, width=96, height=96, class_="picture")
     else:
         picture = el("span", _icon_broken(), el("span", content.missing), class_="picture absent")
     lines = [el("span", line, class_="line") for line in content.lines]

@@ -49,7 +49,7 @@ def curve(one: Mapping[str, Any]) -> Figure:
     head = ("", str(one.get("x_name", "x")), str(one.get("y_name", "y")), "interval")
     names = ("measured", "fitted, with interval") if fit else ("measured",)
     return Figure(str(one.get("title") or "curve"), join(parts), WIDTH, HEIGHT, names, head, tuple(rows),
-                  "The horizontal axis is logarithmic." if log else "")  # fmt: skip
+                  "The horizontal axis is logarithmic." if log else "", wide=True)  # fmt: skip
 
 
 def series(one: Mapping[str, Any]) -> Figure:
@@ -76,7 +76,7 @@ def series(one: Mapping[str, Any]) -> Figure:
     n = sum(_outside(p[1], low, high) for p in points)
     note = f"{n} of {len(points):,} lie outside the limits (dashed)." if limits else ""
     head = (str(one.get("x_name", "time")), str(one.get("y_name", "value")), "")
-    return Figure(str(one.get("title") or "series"), join(parts), WIDTH, HEIGHT, (), head, rows, note)
+    return Figure(str(one.get("title") or "series"), join(parts), WIDTH, HEIGHT, (), head, rows, note, wide=True)
 
 
 def _points(given: Sequence[Sequence[float]], width: int) -> list[Point]:

@@ -62,7 +62,7 @@ def matrix(one: Mapping[str, Any]) -> Figure:
     title = str(one.get("title") or "matrix")
     table = tuple((rows[i], *(show(v) for v in line)) for i, line in enumerate(values))
     width = max(left + cell * len(columns) + 8 + 4.5 * min(len(columns[-1]) if columns else 0, 12), 300.0)
-    return Figure(title, join(parts), width, head + cell * len(rows) + 6, (), ("", *columns), table, note)
+    return Figure(title, join(parts), width, head + cell * len(rows) + 6, (), ("", *columns), table, note, wide=True)
 
 
 def _beside(line: list[float], diagonal: int | None) -> float:

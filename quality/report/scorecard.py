@@ -50,8 +50,9 @@ def headline(verdicts: Sequence[Verdict]) -> Html:
     if blocking:
         names = ", ".join(f"{x.v}.{x.check}" for x in blocking[:4]) + (" ..." if len(blocking) > 4 else "")
         said += f" What follows is stopped by {names}."
-    return el("div", status_icon(result, 30), el("div", el("strong", word), el("span", said)),
-              class_=f"banner {result}")  # fmt: skip
+    tone = "fail" if blocking else result
+    return el("div", status_icon(tone, 30), el("div", el("strong", word), el("span", said)),
+              class_=f"banner {tone}")  # fmt: skip
 
 
 def cards(verdicts: Sequence[Verdict]) -> Html:
@@ -67,7 +68,7 @@ def _card(v: str, found: Sequence[Verdict]) -> Html:
     bad = result in ("crashed", "fail", "warn")
     culprit = found[results.index(result)].check.replace("_", " ") if bad else None
     inner = (
-        el("span", status_icon(result, 26), el("span", WORDS[result], class_="word"), class_="verdict"),
+        el("span", status_icon(result, 23), el("span", WORDS[result], class_="word"), class_="verdict"),
         el("strong", v.capitalize()),
         el("span", QUESTIONS.get(v, ""), class_="question"),
         el("span", culprit, class_="culprit") if culprit else None,

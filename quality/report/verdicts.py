@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sevenfold.quality.report.album import Album
 from sevenfold.quality.report.evidence import Fact, by_key, evidence, wanted
-from sevenfold.quality.report.format import NONE, count, number
+from sevenfold.quality.report.format import NONE, count, measured, number, without_unit
 from sevenfold.quality.report.gauge import gauge
 from sevenfold.quality.report.markup import Html, el, join, prose
 from sevenfold.quality.report.model import Facts
@@ -103,16 +103,20 @@ def _measure(verdict: Verdict) -> Html | None:
     """Figure, interval, gauge, sizes and limits."""
     facts: list[Html | None] = []
     if verdict.statistic is not None:
-        facts += [el("span", number(verdict.statistic), class_="figure-value"),
+        facts += [el("span", measured(verdict.statistic_name, verdict.statistic), class_="figure-value"),
                   el("span", verdict.statistic_name.replace("_", " "), class_="quiet")]  # fmt: skip
+    of_effect = verdict.statistic is None or not verdict.interval or not (
+        verdict.interval[0] - 1e-9 <= verdict.statistic <= verdict.interval[1] + 1e-9
+    )
+    unit = "" if of_effect else verdict.statistic_name
     more = [f"n = {number(verdict.n)}"] if verdict.n else []
     if verdict.interval:
-        more.insert(0, f"interval {number(verdict.interval[0])} to {number(verdict.interval[1])}")
+        more.insert(0, "interval " + " to ".join(measured(unit, end) for end in verdict.interval))
     if verdict.effect is not None:
         more.append(f"effect {number(verdict.effect)}")
     if verdict.p is not None:
         more.append("p < 0.001" if verdict.p < 0.001 else f"p = {number(verdict.p)}")
-    limits = [(name.replace("_", " "), number(limit)) for name, limit in verdict.thresholds.items()
+    limits = [(without_unit(name), measured(name, limit)) for name, limit in verdict.thresholds.items()
               if name != "suppressed_until"]  # fmt: skip
     listed = el("dl", *(el("div", el("dt", name), el("dd", limit)) for name, limit in limits), class_="limits")
     if not (facts or more or limits):
