@@ -21,6 +21,10 @@ LIGHT = (
 """The figures' own style where the page's sheet is not there: light, on white."""
 
 
+WIDEST = 380
+"""Pixels that a figure that stands alone takes: as much as the dialog in which Dagster shows it has."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One drawing: its title, what is drawn at which size, the series' names, the numbers behind it.
@@ -92,5 +96,6 @@ def standalone(figure: Figure) -> str:
         at += 34 + 7.2 * len(name)
     parts.append(el("g", figure.body, transform=f"translate(0 {top})"))
     width, height = figure.width, figure.height + top
+    scale = min(1.0, WIDEST / width)
     return el("svg", join(parts), xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:g} {height:g}",
-              width=f"{width:g}", height=f"{height:g}")  # fmt: skip
+              width=f"{width * scale:.0f}", height=f"{height * scale:.0f}")  # fmt: skip

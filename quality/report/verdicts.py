@@ -105,8 +105,10 @@ def _measure(verdict: Verdict) -> Html | None:
     if verdict.statistic is not None:
         facts += [el("span", measured(verdict.statistic_name, verdict.statistic), class_="figure-value"),
                   el("span", verdict.statistic_name.replace("_", " "), class_="quiet")]  # fmt: skip
-    of_effect = verdict.statistic is None or not verdict.interval or not (
-        verdict.interval[0] - 1e-9 <= verdict.statistic <= verdict.interval[1] + 1e-9
+    of_effect = (
+        verdict.statistic is None
+        or not verdict.interval
+        or not (verdict.interval[0] - 1e-9 <= verdict.statistic <= verdict.interval[1] + 1e-9)
     )
     unit = "" if of_effect else verdict.statistic_name
     more = [f"n = {number(verdict.n)}"] if verdict.n else []

@@ -83,7 +83,9 @@ class Tab:
             assert time.monotonic() < deadline, f"never true: {script}"
             time.sleep(0.02)
 
-    def look(self, path: Path, *, width: int = 1280, height: int = 1600, dark: bool = False, whole: bool = False) -> Path:
+    def look(
+        self, path: Path, *, width: int = 1280, height: int = 1600, dark: bool = False, whole: bool = False
+    ) -> Path:
         """A screenshot of the first screen, or of the whole page."""
         self.size(width, height, dark=dark)
         if whole:
