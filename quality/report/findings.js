@@ -98,7 +98,6 @@
   }
 
   form.hidden = false;
-  form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", () => changed());
   back.addEventListener("click", () => changed(-1));
   next.addEventListener("click", () => changed(1));

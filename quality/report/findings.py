@@ -128,7 +128,7 @@ def _controls(offending: Sequence[Verdict], facts: Facts) -> Html:
     labels = sorted({x for x in facts.labels if x})[:1000]
     splits = sorted({x for x in facts.splits if x})
     return el(
-        "form",
+        "div",
         el("label", "Filter ", el("input", type="search", id="filter", placeholder="part of a key, label, path, note",
                                   autocomplete="off", spellcheck="false")),
         choice("check", "Check", checks),
@@ -137,5 +137,5 @@ def _controls(offending: Sequence[Verdict], facts: Facts) -> Html:
         el("output", "", id="filtered", for_="filter"),
         el("span", el("button", "‹ back", type="button", id="page-back"),
            el("button", "next ›", type="button", id="page-next"), class_="pager"),
-        class_="filter", id="finding-filter", hidden=True,
+        class_="filter", id="finding-filter", role="search", hidden=True,
     )  # fmt: skip

@@ -32,7 +32,6 @@ class Tab:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     number: int = 0
-    loaded: int = 0
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send a command and wait for its answer."""
@@ -57,18 +56,14 @@ class Tab:
                 self.complaints.append(told["entry"]["text"])
             case "Network.requestWillBeSent" if not told["request"]["url"].startswith("data:"):
                 self.requests.append(told["request"]["url"])
-            case "Page.loadEventFired":
-                self.loaded += 1
 
     def open(self, address: str) -> None:
-        """Go to an address and wait until it has loaded and its script, if any, is through."""
+        """Go to an address and wait until it has loaded."""
         self.call("Page.navigate", url="about:blank")
-        before = self.loaded
+        self.until("document.readyState === 'complete' && location.href === 'about:blank'")
         self.call("Page.navigate", url=address)
-        deadline = time.monotonic() + 60
-        while self.loaded == before or not self.run("document.readyState === 'complete'"):
-            assert time.monotonic() < deadline, f"{address} did not load"
-            time.sleep(0.01)
+        there = json.dumps(address.partition("#")[0])
+        self.until(f"document.readyState === 'complete' && location.href.split('#')[0] === {there}")
 
     def run(self, script: str) -> Any:
         """The value of an expression; a promise is awaited."""
