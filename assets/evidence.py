@@ -11,6 +11,7 @@ from sevenfold.assets.picturing import from_source, pictures
 from sevenfold.quality.report import Facts
 from sevenfold.quality.report.album import preview
 from sevenfold.quality.report.evidence import wanted
+from sevenfold.quality.report.findings import MOST
 from sevenfold.quality.verdict import Verdict
 from sevenfold.storage.canonical import digest_bytes
 from sevenfold.storage.errors import SevenfoldError
@@ -91,7 +92,7 @@ def _quarantined(lake: Lake, project: Project, batch: Batch, keys: Sequence[str]
 
 def _facts(verdicts: Sequence[Verdict], rows: pa.Table, set_aside: Sequence[tuple[Batch, pa.Table]]) -> Facts:
     """Of every key among findings, pairs and examples, as far as it is a sample's id or a quarantined input's path."""
-    keys = {key for v in verdicts for key in v.findings} | {k for side in _wanted(verdicts) for k in side}
+    keys = {key for v in verdicts for key in v.findings[:MOST]} | {k for side in _wanted(verdicts) for k in side}
     if not keys:
         return Facts()
     asked = pa.array(sorted(keys), pa.string())

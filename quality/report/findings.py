@@ -20,6 +20,7 @@ PAGE = 100
 BUDGET = 1_900_000
 """Characters that the packed list may take."""
 MOST = 200_000
+"""Findings that a page lists at most, however well they pack."""
 
 
 def findings(verdicts: Sequence[Verdict], facts: Facts | None = None, *, whole: str = "") -> Html | None:
