@@ -100,9 +100,14 @@ def write_report(
     clock: Callable[[], float] = time.time,
     **extras: Any,
 ) -> Path:
-    """Write the page and return its path: `out`, else reports/<dataset>-<version>.html beside sevenfold.toml."""
+    """Write the page and return its path: `out`, else reports/<dataset>-<version>.html beside sevenfold.toml.
+
+    A batch has no loop to tell of: its scorecard is written instead.
+    """
     from sevenfold.quality.report import render
 
+    if ref in {b.batch for b in lake.batches(project.dataset)}:
+        return write_scorecard(lake, project, ref, out=out, clock=clock)
     page = build_report(lake, project, ref, progress=progress, clock=clock, **extras)
     path = out or project.folder / "reports" / f"{project.dataset}-{page.version}.html"
     files.replace(path.absolute(), render(page).encode())

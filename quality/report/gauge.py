@@ -20,15 +20,18 @@ _EVIDENCE = re.compile(r"^min_(n|inputs|pairs|seeds|sizes|steps|samples|runs|bat
 
 
 def gauge(verdict: Verdict) -> Html | None:
-    """The drawing, or None when there is no limit on the statistic's scale.
+    """The drawing, or None when there is no limit on the statistic's scale (their names share a word with its own).
 
     Where limits are about the effect (warn_effect), the effect is drawn instead of the statistic.
     """
     value, unit = verdict.statistic, verdict.statistic_name
     limits = {k: x for k, x in verdict.thresholds.items() if _LIMITS.match(k) and not _EVIDENCE.search(k)}
+    about = _words(f"{verdict.statistic_name} {verdict.check}")
     of_effect = {name: limit for name, limit in limits.items() if "effect" in name}
     if of_effect and verdict.effect is not None:
         value, unit, limits = verdict.effect, "", of_effect
+    else:
+        limits = {k: x for k, x in limits.items() if not _words(k) or _words(k) & about}
     interval = verdict.interval
     if value is None:
         return None
@@ -61,6 +64,12 @@ def gauge(verdict: Verdict) -> Html | None:
     between = f", between {measured(unit, interval[0])} and {measured(unit, interval[1])}" if interval else ""
     return el("svg", el("title", f"{measured(unit, value)}{between}; {said}"), *parts, viewBox=f"0 0 {WIDTH:g} 48",
               width=f"{WIDTH:g}", height=48, role="img", class_="gauge")  # fmt: skip
+
+
+def _words(name: str) -> set[str]:
+    """What a name is about: its words without plurals and without those that only say which end of a range is meant."""
+    found = {word.removesuffix("s") for word in re.findall(r"[a-z]+", name.lower())}
+    return found - {"warn", "fail", "max", "min", "slo", "of"}
 
 
 def _of_one_scale(value: float, interval: tuple[float, float] | None, limits: Mapping[str, float]) -> dict[str, float]:

@@ -74,7 +74,7 @@ def _to_do(ranked: Sequence[Verdict]) -> str:
     """The remedy of the worst check; the others stand beside their checks."""
     bad = [one for one in ranked if one.result in ("crashed", "fail", "warn")]
     if not bad:
-        return "Nothing." if any(one.result == "pass" for one in ranked) else next((o.remedy for o in ranked), "")
+        return next((one.remedy for one in ranked if one.remedy), "Nothing.")
     return next((one.remedy for one in bad if one.remedy), "See the messages below.")
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from sevenfold.assets.committing import commit
 from sevenfold.assets.judging import judge_version
-from sevenfold.assets.reporting import build_report, build_scorecard, write_scorecard
+from sevenfold.assets.reporting import build_report, build_scorecard, write_report, write_scorecard
 from sevenfold.quality.verdict import Verdict
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY
@@ -129,7 +129,10 @@ def test_without_verdicts_the_newest_in_the_lake_are_shown_and_the_loops_report_
 
 
 def test_a_page_lands_beside_the_settings_unless_told_otherwise(lake: Lake, project: Project) -> None:
-    assert write_scorecard(lake, project, "two") == project.folder / "reports" / "pets-two.html"
+    two = project.folder / "reports" / "pets-two.html"
+    assert write_scorecard(lake, project, "two", clock=lambda: 0.0) == two
+    scorecard = two.read_text()
+    assert write_report(lake, project, "two", clock=lambda: 0.0) == two and two.read_text() == scorecard
     deep = project.folder / "a" / "b" / "page.html"
     assert write_scorecard(lake, project, "v1", out=deep, clock=lambda: 0.0) == deep
     assert "1 January 1970" in deep.read_text()

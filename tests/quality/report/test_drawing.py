@@ -101,12 +101,14 @@ def test_a_slice_nobody_could_measure_is_a_dash() -> None:
 
 
 def measured(statistic: float, interval: tuple[float, float] | None, **thresholds: float) -> Verdict:
-    return Verdict("value", "gain", "v1", "pass", statistic=statistic, interval=interval, thresholds=thresholds)
+    return Verdict("value", "gain", "v1", "pass", statistic=statistic, statistic_name="share of pairs",
+                   interval=interval, thresholds=thresholds)  # fmt: skip
 
 
 def test_the_gauge_draws_only_limits_of_the_statistics_own_scale() -> None:
     assert gauge.gauge(measured(0.1, (0.0, 0.2), alpha=0.01, min_n=50)) is None
-    assert gauge.gauge(measured(9.9, (9.8, 10.0), max_fall=0.05)) is None  # a share beside a count
+    assert gauge.gauge(measured(9.9, (9.8, 10.0), max_share=0.05)) is None  # a share beside a count
+    assert gauge.gauge(measured(2, None, max_hash_bits=6)) is None  # of something else
     drawn = gauge.gauge(measured(0.1, (0.0, 0.2), warn_share=0.3, min_n=50.0))
     assert drawn is not None and drawn.count('class="limit warn"') == 1 and "50" not in drawn.partition("</title>")[0]
 

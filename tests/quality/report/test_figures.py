@@ -42,7 +42,7 @@ json = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(KINDS), json)
 def test_data_of_any_shape_never_breaks_the_page(kind: str, data: Any) -> None:
     for figure in figures.figures({kind: data}):

@@ -172,6 +172,7 @@ def test_names_that_hide_or_cannot_be_encoded_are_shown_escaped() -> None:
     assert "gnp.\\u202etac.exe" in page and "\\udcff\\u0000" in page
 
 
+@pytest.mark.slow
 def test_the_page_stays_under_five_megabytes_at_a_hundred_thousand_samples() -> None:
     """Every list full, every picture noise, every path random: what compresses worst."""
     random = np.random.default_rng(0)
