@@ -18,6 +18,7 @@ MODULES = (
     "suite",
     "variety",
     "veracity",
+    "twins",
     "value",
     "volume",
     "volatility",

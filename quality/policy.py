@@ -41,6 +41,9 @@ class Variety(_Section):
     max_duplicate_share: float = Field(
         0.01, ge=0, le=1, description="warn when more samples than this repeat another's pixels"
     )
+    max_near_duplicate_share: float = Field(
+        0.02, ge=0, le=1, description="warn when more samples than this nearly repeat another of their split"
+    )
     min_slice: int = Field(385, ge=1, description="samples in each class x split; 385 tells a share within 5 points")
     required_splits: tuple[str, ...] = Field(
         (), description="splits where a slice below min_slice fails; elsewhere it warns"
@@ -55,10 +58,10 @@ class Veracity(_Section):
     )
     fail_error_share: float = Field(0.15, ge=0, le=1, description="fail when that upper bound exceeds this")
     min_n: int = Field(500, ge=1, description="out-of-fold predictions needed to estimate label errors")
-    max_hash_bits: int = Field(6, ge=0, le=7, description="perceptual hashes this close are near-duplicate candidates")
-    max_pixel_distance: float = Field(
-        6.0, ge=0, description="candidates confirm when their mean absolute pixel difference (0..255) is at most this"
+    min_twin_score: float = Field(
+        0.9, gt=0, lt=1, description="pictures that agree this well once aligned are twins (0..1, calibrated)"
     )
+    max_hash_bits: int = Field(3, ge=0, le=6, description="where there are no pixels: hashes this close are candidates")
 
 
 class Value(_Section):

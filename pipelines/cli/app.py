@@ -20,6 +20,7 @@ from sevenfold.pipelines.cli import (
     review,
     takedown,
     tune,
+    twins,
     variants,
     versions,
 )
@@ -124,6 +125,7 @@ for module, panel in (
     (variants, "Versions"),
     (keep, "Keeping"),
     (judge, "Judging"),
+    (twins, "Judging"),
     (learn, "Learning"),
     (plan, "Learning"),
     (tune, "Learning"),
