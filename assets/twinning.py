@@ -161,9 +161,12 @@ def listed(found: Twins, *, across: bool = False) -> pa.Table:
     return pairs.append_column("apart", apart).append_column("group", group).sort_by(order).drop_columns("apart")
 
 
-def group_count(found: Twins) -> int:
-    """How many groups there are."""
-    return len(pc.unique(found.groups["group"]))
+def counts(pairs: pa.Table) -> dict[str, int]:
+    """How many pairs are listed, in how many groups, of how many samples."""
+    everyone = pa.chunked_array([*pairs["keep"].chunks, *pairs["exclude"].chunks], pa.string())
+    return {
+        "pairs": pairs.num_rows, "groups": len(pc.unique(pairs["group"])), "samples": len(pc.unique(everyone)),
+    }  # fmt: skip
 
 
 def grid(lake: Lake, samples: pa.Table, pairs: pa.Table, *, most: int = SHOWN) -> bytes:
@@ -172,7 +175,7 @@ def grid(lake: Lake, samples: pa.Table, pairs: pa.Table, *, most: int = SHOWN) -
     read = small_reader(lake, samples)
     sides = [read(shown[column].to_pylist()) for column in ("keep", "exclude")]
     scores = shown["score"].to_pylist()
-    return pair_grid(*sides, [f"{s or 0:.2f} {t}" for s, t in zip(scores, shown["transform"].to_pylist(), strict=True)])
+    return pair_grid(*sides, [f"{s or 0:.3f} {t}" for s, t in zip(scores, shown["transform"].to_pylist(), strict=True)])
 
 
 def small_reader(lake: Lake, samples: pa.Table) -> Callable[[Sequence[str]], np.ndarray]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.storage import tombstones
 from sevenfold.storage.index import read_parquet, write_parquet
 from sevenfold.storage.names import check_batch, check_name
 from sevenfold.storage.signals import PART_SEPARATOR
@@ -26,10 +27,13 @@ def descriptors_key(producer: str, dataset: str, batch: str) -> str:
 def add_descriptors(store: Store, producer: str, dataset: str, batch: str, table: pa.Table) -> None:
     """Keep descriptors beside those that a batch has; `table` has id and the producer's columns.
 
-    Of two processes that add at once none loses rows; a row that is there already stays.
+    Of two processes that add at once none loses rows; a row that is there already stays, and none is of a sample that
+    was taken down meanwhile.
     """
     key = descriptors_key(producer, dataset, batch)
     with store.locked(key):
+        gone = pa.array([s.id for s in tombstones.read(store).values()], pa.string())
+        table = table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
         old = read_whole(store, key, table.schema)
         if old is not None:
             fresh = table.filter(pc.invert(pc.is_in(table["id"], value_set=old["id"].combine_chunks())))

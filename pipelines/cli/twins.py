@@ -55,7 +55,7 @@ def twins(
         _write(out, pairs)
     if grid is not None:
         _save(grid, twinning.grid(at.lake, samples, pairs))
-    counts = {"pairs": pairs.num_rows, "groups": twinning.group_count(found), "samples": found.groups.num_rows}
+    counts = twinning.counts(pairs)
     if json:
         print_json({"version": version.name, **counts, "leaks": leaks.num_rows, "twins": pairs.to_pylist()})
         return
