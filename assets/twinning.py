@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.quality.twins_confirm import align, likely
+from sevenfold.quality.twins_confirm import ALONE, Aligned, align, alike, likely, score_of
 from sevenfold.quality.twins_describe import PRODUCER, SIDE, THUMB, WIDTH, Described, describe, small
 from sevenfold.quality.twins_grid import SHOWN, pair_grid
-from sevenfold.quality.twins_index import TwinIndex
+from sevenfold.quality.twins_index import NEAREST, TwinIndex
 from sevenfold.quality.twins_pairs import Twins, find_twins, leaks, words_of
 from sevenfold.storage.decode import decode, quiet
 from sevenfold.storage.descriptors import add_descriptors, read_descriptors
@@ -128,15 +128,27 @@ class Finder:
         chosen = self.samples.take(pa.array(rows)).select(["id", "split", "path"]).to_pylist()
         pixels = self.read([c["id"] for c in chosen])
         aligned = align(np.repeat(picture, len(rows), axis=0), pixels, mirrored)
+        scores = score_of(aligned.brightness, aligned.edges, _crowd(aligned))
         words = words_of(aligned, mirrored)
         equal = (pixels == picture).all((1, 2, 3))
         best: dict[str, Match] = {}
-        for i in np.argsort(-(aligned.score + equal), kind="stable"):
-            if aligned.score[i] >= self.least or equal[i]:
-                score = 1.0 if equal[i] else float(aligned.score[i])
+        for i in np.argsort(-(scores + equal), kind="stable"):
+            if scores[i] >= self.least or equal[i]:
+                score = 1.0 if equal[i] else float(scores[i])
                 match = Match(**chosen[i], score=score, transform="equal pixels" if equal[i] else words[i])
                 best.setdefault(match.id, match)
         return list(best.values())
+
+
+def _crowd(aligned: Aligned) -> float:
+    """What surrounds a picture that was asked about, by its neighbours alone: the nearest that is not alike.
+
+    Where more than half of those that are looked at are alike they are a crowd, and the second of them counts.
+    """
+    residuals, same = np.sort(1 - aligned.edges), alike(aligned)
+    if same.sum() > NEAREST // 2:
+        return float(residuals[1])
+    return float(np.min((1 - aligned.edges)[~same], initial=ALONE))
 
 
 def find(lake: Lake, project: Project, file: Path, ref: str = "main") -> list[Match]:

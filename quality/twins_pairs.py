@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from sevenfold.quality.context import Embeddings, ReadPixels
 from sevenfold.quality.policy import Veracity
-from sevenfold.quality.twins_confirm import Aligned, align, likely
+from sevenfold.quality.twins_confirm import Aligned, align, alike, crowds, likely, score_of
 from sevenfold.quality.twins_describe import SIDE, Described, describe, mirror_signs, small
 from sevenfold.quality.twins_search import Candidates, close_hashes, neighbours
 from sevenfold.storage.progress import Progress, silent
@@ -127,15 +127,18 @@ def confirmed(
         ]
     )
     names: list[str] = ids.to_pylist()
-    found, aligned = _look(candidates, described, names, read_pixels, least, progress)
-    more = _within_groups(found, len(names))
+    found, aligned = _look(candidates, described, names, read_pixels, progress)
+    more = _within_groups(found.take(alike(aligned)), len(names))
     if len(more):
-        extra, how = _look(more, described, names, read_pixels, least, progress)
-        found, aligned = _once(
-            [np.concatenate([getattr(found, f), getattr(extra, f)]) for f in ("first", "second", "mirrored", "cosine")],
-            Aligned.joined([aligned, how]),
-        )
-    return found, aligned
+        extra, how = _look(more, described, names, read_pixels, progress)
+        columns = ("first", "second", "mirrored", "cosine")
+        both = [np.concatenate([getattr(found, f), getattr(extra, f)]) for f in columns]
+        found, aligned = _once(both, Aligned.joined([aligned, how]))
+    of = _components(found.take(alike(aligned)), len(names))
+    crowd = crowds(len(names), found.first, found.second, aligned, of, np.bincount(of, minlength=1))
+    aligned = replace(aligned, score=score_of(aligned.brightness, aligned.edges, crowd))
+    sure = aligned.score >= least
+    return found.take(sure), aligned.take(sure)
 
 
 def groups_of(pairs: pa.Table, samples: pa.Table) -> pa.Table:
@@ -237,12 +240,10 @@ def _table(
 
 
 def _look(
-    candidates: Candidates, described: Described, ids: Sequence[str], read_pixels: ReadPixels, least: float,
-    progress: Progress,
-) -> tuple[Candidates, Aligned]:  # fmt: skip
-    """Those candidates that are twins: thumbnails first, then the pictures, of which each block is read once."""
-    worth = likely(described.thumbs, candidates.first, candidates.second, candidates.mirrored)
-    kept = candidates.take(worth)
+    candidates: Candidates, described: Described, ids: Sequence[str], read_pixels: ReadPixels, progress: Progress
+) -> tuple[Candidates, Aligned]:
+    """Those candidates whose thumbnails agree, and how their pictures do; each block of pictures is read once."""
+    kept = candidates.take(likely(described.thumbs, candidates.first, candidates.second, candidates.mirrored))
     parts = []
     for start in range(0, len(kept), BLOCK):
         progress(start, len(kept), "comparing pictures")
@@ -251,29 +252,31 @@ def _look(
         pixels = _read([ids[i] for i in wanted], read_pixels)
         half = len(place) // 2
         parts.append(align(pixels[place[:half]], pixels[place[half:]], kept.mirrored[some]))
-    aligned = Aligned.joined(parts)
-    sure = aligned.score >= least
-    kept = kept.take(sure)
-    return _once([kept.first, kept.second, kept.mirrored, kept.cosine], aligned.take(sure))
+    return _once([kept.first, kept.second, kept.mirrored, kept.cosine], Aligned.joined(parts))
 
 
 def _once(columns: Sequence[np.ndarray], aligned: Aligned) -> tuple[Candidates, Aligned]:
     """Each pair once, in the orientation of the higher score, ordered by rows."""
     first, second, mirrored, _ = columns
-    order = np.lexsort((mirrored, -aligned.score, second, first))
+    order = np.lexsort((mirrored, -aligned.edges - aligned.brightness, second, first))
     fresh = np.ones(len(order), bool)
     fresh[1:] = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
     order = order[fresh]
     return Candidates(*(c[order] for c in columns)), aligned.take(order)
 
 
-def _within_groups(found: Candidates, n: int) -> Candidates:
-    """All pairs inside groups of 3 to CLOSED pictures that were not looked at, both ways round."""
+def _components(found: Candidates, n: int) -> np.ndarray:
+    """The connected component of each of n pictures: int [n]."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     graph = coo_array((np.ones(len(found), np.int8), (found.first, found.second)), shape=(n, n))
-    _, component = connected_components(graph, directed=False)
+    return np.asarray(connected_components(graph, directed=False)[1])
+
+
+def _within_groups(found: Candidates, n: int) -> Candidates:
+    """All pairs inside groups of 3 to CLOSED pictures that were not looked at, both ways round."""
+    component = _components(found, n)
     sizes = np.bincount(component, minlength=1)
     members = np.flatnonzero((sizes[component] > 2) & (sizes[component] <= CLOSED))
     members = members[np.argsort(component[members], kind="stable")]
