@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.assets import twinning
 from sevenfold.assets.runs import mined_gain, newest_steps
 from sevenfold.assets.scored import scored
 from sevenfold.quality.checks import judge, names
@@ -139,6 +140,7 @@ def version_context(
         gain=gain or mined_gain(lake, project, version),
         curve=curve,
         read_pixels=pixel_reader(lake, samples),
+        described=twinning.described(lake, project.dataset, samples).described,
         suite_path=_file(project, "suite"),
         reference=reference,
     )
@@ -211,11 +213,3 @@ def _reference_of_batch(lake: Lake, dataset: str, batch: str) -> Version | None:
             return version
         number = version.parents[0] if version.parents else None
     return None
-
-
-def twins(lake: Lake, project: Project, ref: str = "main") -> pa.Table:
-    """Pictures of val or test that are in another split too (quality.leaks.PAIRS), confirmed on pixels."""
-    from sevenfold.quality.veracity import duplicate_pairs
-
-    samples = lake.samples(project.dataset, ref)
-    return duplicate_pairs(samples, policy=policy_of(project).veracity, read_pixels=pixel_reader(lake, samples))

@@ -31,7 +31,9 @@ Images = tuple[np.ndarray, np.ndarray]
 
 def idx(folder: Path, part: str) -> Images:
     """uint8 images [n, p] and labels [n] of one part of a folder of idx files."""
-    raw = [gzip.decompress((folder / f"{part}-{what}-ubyte.gz").read_bytes()) for what in ("images-idx3", "labels-idx1")]
+    raw = [
+        gzip.decompress((folder / f"{part}-{what}-ubyte.gz").read_bytes()) for what in ("images-idx3", "labels-idx1")
+    ]
     labels = np.frombuffer(raw[1], np.uint8, offset=8)
     return np.frombuffer(raw[0], np.uint8, offset=16).reshape(len(labels), -1), labels.astype(np.int64)
 
@@ -90,7 +92,9 @@ def main() -> None:
         return found
 
     epochs = {n: trained(n, options.epochs * -(-n // 128)) for n in sizes}
-    print("| known sizes | foretold at | error foretold | interval (95 %) | what happened | held |\n|---|---|---|---|---|---|")
+    print(
+        "| known sizes | foretold at | error foretold | interval (95 %) | what happened | held |\n|---|---|---|---|---|---|"
+    )
     held = []
     for last in range(KNOWN, len(sizes)):
         base = sizes[last - KNOWN : last]

@@ -21,6 +21,7 @@ MODULES = (
     "variety",
     "veracity",
     "labels",
+    "twins",
     "value",
     "volume",
     "volatility",

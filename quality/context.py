@@ -17,6 +17,8 @@ from sevenfold.quality.verdict import VS, Verdict
 if TYPE_CHECKING:
     import numpy as np
 
+    from sevenfold.quality.twins_describe import Described
+
 Kind = Literal["batch", "version"]
 ReadPixels = Callable[[Sequence[str]], "np.ndarray"]
 """ids -> uint8 [n, h, w, 3], one common shape for all (resized if the samples differ), in the order asked."""
@@ -71,6 +73,7 @@ class Context:
     gain, curve : paired accuracies of two selections; runs on subsets.
     forecasts : forecasts made about earlier versions, as mappings.
     read_pixels : reads pictures; None where there are none to read.
+    described : descriptors of the rows' pictures, in their order, where the lake keeps them (see twins_describe).
     suite_path, docs_dir : the Great Expectations suite (None: the default one); where Data Docs are built (None: not).
     reference : the pinned version, as a context of its own.
     """
@@ -95,6 +98,7 @@ class Context:
     curve: Curve | None = None
     forecasts: Sequence[Mapping[str, Any]] = ()
     read_pixels: ReadPixels | None = None
+    described: Described | None = None
     suite_path: Path | None = None
     docs_dir: Path | None = None
     reference: Context | None = None
@@ -128,6 +132,7 @@ class Context:
             dynamics=new(self.dynamics),
             annotations=new(self.annotations),
             embeddings=embeddings,
+            described=None,
         )
 
 

@@ -50,6 +50,9 @@ class Variety(_Section):
     max_duplicate_share: float = Field(
         0.01, ge=0, le=1, description="warn when more samples than this repeat another's pixels"
     )
+    max_near_duplicate_share: float = Field(
+        0.02, ge=0, le=1, description="warn when more samples than this nearly repeat another of their split"
+    )
     min_slice: int = Field(385, ge=1, description="samples in each class x split; 385 tells a share within 5 points")
     max_repeated_captions: float = Field(
         0.05, ge=0, le=1, description="warn when more captions are said of another sample too"
@@ -117,10 +120,10 @@ class Veracity(_Section):
         0.7, ge=0, le=1, description="samples are named whose annotators make no label this likely"
     )
     min_answered: int = Field(50, ge=1, description="samples with several answers needed to judge annotators")
-    max_hash_bits: int = Field(6, ge=0, le=7, description="perceptual hashes this close are near-duplicate candidates")
-    max_pixel_distance: float = Field(
-        6.0, ge=0, description="candidates confirm when their mean absolute pixel difference (0..255) is at most this"
+    min_twin_score: float = Field(
+        0.9, gt=0, lt=1, description="pictures that agree this well once aligned are twins (0..1, calibrated)"
     )
+    max_hash_bits: int = Field(3, ge=0, le=6, description="where there are no pixels: hashes this close are candidates")
 
 
 class Value(_Section):

@@ -1,15 +1,11 @@
-"""Veracity: contradictory labels, and leaks between splits. (Label errors and annotators: labels.py.)"""
+"""Veracity: contradictory labels. (Label errors and annotators: labels.py; pictures in two splits: twins.py.)"""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.quality import leaks
-from sevenfold.quality import policy as limits
-from sevenfold.quality.context import Check, Context, ReadPixels
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.contradictions import contradicting
 from sevenfold.quality.verdict import Verdict
 
@@ -49,85 +45,9 @@ def contradictory(
     )
 
 
-def cross_split_duplicates(
-    rows: pa.Table,
-    *,
-    subject: str,
-    policy: limits.Veracity,
-    read_pixels: ReadPixels | None = None,
-) -> Verdict:
-    """A picture of val or test in another split too, exactly or nearly; in train it fails and blocks promotion.
-
-    In the pool it warns: labelled there, it would leak. Without ``read_pixels`` near-duplicates are candidates only and
-    warn. Findings: the twin to exclude of each pair (never a test sample), those that fail first, candidates last.
-    See :func:`duplicate_pairs`.
-    """
-    pairs = duplicate_pairs(rows, policy=policy, read_pixels=read_pixels).to_pylist()
-    sure = [p for p in pairs if p["kind"] != "candidate"]
-    twins = _distinct(p["exclude"] for p in sure if p["exclude_split"] != "pool")
-    pooled = _distinct(p["exclude"] for p in sure if p["exclude_split"] == "pool")
-    unsure = [
-        i for i in _distinct(p["exclude"] for p in pairs if p["kind"] == "candidate") if i not in {*twins, *pooled}
-    ]
-    exact = len(_distinct(p["exclude"] for p in sure if p["kind"] == "exact" and p["exclude_split"] != "pool"))
-    said = f"{len(twins)} samples show a picture of another split ({exact} pixel for pixel)"
-    between = sorted({f"{p['keep_split']}/{p['exclude_split']}" for p in sure if p["exclude_split"] != "pool"})
-    said += f", between {', '.join(between)}" if between else ""
-    said += f"; {len(pooled)} of the pool show one of val or test" if pooled else ""
-    said += f"; {len(unsure)} are candidates by perceptual hash, not confirmed on pixels" if unsure else ""
-    remedy = "Check again with the pixels at hand." if unsure else ""
-    if twins or pooled:
-        wait = "; promotion waits for it" if twins else ", or they leak once they are labelled"
-        remedy = f"Exclude them (`sevenfold review --exclude-twins --commit`){wait}."
-    return Verdict(
-        v="veracity",
-        check="cross_split_duplicates",
-        subject=subject,
-        result="fail" if twins else "warn" if pooled or unsure else "pass",
-        blocking=True,
-        statistic=float(len(twins)),
-        statistic_name="samples that show a picture of another split",
-        n=rows.num_rows,
-        thresholds={
-            "max_hash_bits": float(policy.max_hash_bits),
-            "max_pixel_distance": policy.max_pixel_distance,
-        },
-        message=said + ".",
-        remedy=remedy,
-        findings=tuple(twins + pooled + unsure),
-    )
-
-
-def _distinct(ids: Iterable[str]) -> list[str]:
-    """Each id once, in order of first appearance."""
-    return list(dict.fromkeys(ids))
-
-
-def duplicate_pairs(rows: pa.Table, *, policy: limits.Veracity, read_pixels: ReadPixels | None = None) -> pa.Table:
-    """Pictures of val or test that occur in another split too (:data:`leaks.PAIRS`): exact pairs, then near ones.
-
-    Without a reader of pixels the near ones are candidates.
-    """
-    near = leaks.hash_candidates(rows, policy.max_hash_bits)
-    if read_pixels is not None:
-        near = leaks.confirm(near, read_pixels, policy.max_pixel_distance)
-    return pa.concat_tables([leaks.exact_pairs(rows), near])
-
-
-
-
 def _contradictory(context: Context) -> Verdict:
     reference = context.reference.rows if context.reference and context.kind == "batch" else None
     return contradictory(context.rows, context.quarantine, subject=context.subject, reference_rows=reference)
 
 
-def _leaks(context: Context) -> Verdict:
-    return cross_split_duplicates(
-        context.rows, subject=context.subject, policy=context.policy.veracity, read_pixels=context.read_pixels
-    )
-
-
-CHECKS = (
-    Check("veracity", "contradictory_labels", _contradictory),
-    Check("veracity", "cross_split_duplicates", _leaks, ("version",)),
-)
+CHECKS = (Check("veracity", "contradictory_labels", _contradictory),)

@@ -22,6 +22,7 @@ from sevenfold.pipelines.cli import (
     review,
     takedown,
     tune,
+    twins,
     variants,
     versions,
 )
@@ -126,6 +127,7 @@ for module, panel in (
     (variants, "Versions"),
     (keep, "Keeping"),
     (judge, "Judging"),
+    (twins, "Judging"),
     (learn, "Learning"),
     (embed, "Learning"),
     (forecast, "Learning"),
