@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.assets import twinning
+from sevenfold.assets import forecasting, twinning
+from sevenfold.assets.embedding import dynamics_of, vectors_of
 from sevenfold.assets.runs import mined_gain, newest_steps
 from sevenfold.assets.scored import scored
+from sevenfold.assets.timing import review_queues, timed_records
 from sevenfold.quality.checks import judge, names
 from sevenfold.quality.context import Context, Curve, Gain, ReadPixels
 from sevenfold.quality.policy import Policy, load_policy
 from sevenfold.quality.predictions import out_of_sample
 from sevenfold.quality.verdict import Verdict, blocks, to_table
+from sevenfold.storage import embeddings
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.project import Project
@@ -96,6 +99,8 @@ def batch_context(lake: Lake, project: Project, batch: str, *, now: float, polic
         now=now,
         policy=policy,
         classes=tuple(project.classes or ()),
+        metadata=lake.batch_metadata(project.dataset, batch),
+        annotations=lake.batch_annotations(project.dataset, batch),
         quarantine=lake.quarantine(project.dataset, batch),
         record=dataclasses.asdict(record),
         suite_path=_file(project, "suite"),
@@ -123,9 +128,15 @@ def version_context(
     found = scored(lake, version, producer)
     predictions = out_of_sample(found[1] if found else None)
     reference = _reference(lake, project, parent, now, policy) if parent else None
-    if reference is not None and predictions is not None:
-        before = predictions.filter(pc.is_in(predictions["id"], reference.rows["id"].combine_chunks()))
-        reference = dataclasses.replace(reference, predictions=before if before.num_rows else None)
+    vectors: embeddings.Embeddings | None
+    if reference is None:
+        (vectors,) = vectors_of(lake, samples["id"])
+    else:
+        vectors, known = vectors_of(lake, samples["id"], reference.rows["id"])
+        before = predictions and predictions.filter(pc.is_in(predictions["id"], reference.rows["id"].combine_chunks()))
+        reference = dataclasses.replace(
+            reference, predictions=before if before and before.num_rows else None, embeddings=known
+        )
     return Context(
         subject=version.name,
         kind="version",
@@ -134,11 +145,17 @@ def version_context(
         now=now,
         policy=policy,
         classes=tuple(lake.manifest(version.content_id).classes),
-        records=[dataclasses.asdict(b) for b in lake.batches(project.dataset)],
+        metadata=lake.metadata(project.dataset, version.name),
+        annotations=lake.annotations(project.dataset, version.name),
+        records=timed_records(lake, project),
+        queues=review_queues(lake, project),
         predictions=predictions,
+        embeddings=vectors,
+        dynamics=dynamics_of(lake, samples),
         steps=newest_steps(lake, version.content_id),
         gain=gain or mined_gain(lake, project, version),
-        curve=curve,
+        curve=curve or forecasting.curve_of(lake, project, version),
+        forecasts=forecasting.outcomes(lake, project, version),
         read_pixels=pixel_reader(lake, samples),
         described=twinning.described(lake, project.dataset, samples).described,
         suite_path=_file(project, "suite"),
@@ -156,6 +173,7 @@ def _reference(lake: Lake, project: Project, version: Version, now: float, polic
         now=now,
         policy=policy,
         classes=tuple(lake.manifest(version.content_id).classes),
+        metadata=lake.metadata(project.dataset, version.name),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sevenfold.quality.checks import built_in, judge
-    from sevenfold.quality.context import Check, Context, Curve, Embeddings, Gain
+    from sevenfold.quality.context import Check, Context, Curve, Gain
     from sevenfold.quality.junit import junit_xml
     from sevenfold.quality.policy import Policy, default_policy_yaml, load_policy
     from sevenfold.quality.predictions import out_of_sample
@@ -23,7 +23,6 @@ _HOMES = {
     "Check": "context",
     "Context": "context",
     "Curve": "context",
-    "Embeddings": "context",
     "Gain": "context",
     "Policy": "policy",
     "Scorecard": "scorecard",
@@ -49,7 +48,6 @@ __all__ = [
     "Check",
     "Context",
     "Curve",
-    "Embeddings",
     "Gain",
     "Policy",
     "Scorecard",

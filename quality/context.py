@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from sevenfold.quality.policy import Policy
 from sevenfold.quality.verdict import VS, Verdict
+from sevenfold.storage.embeddings import Embeddings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,15 +44,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """Vectors of samples: `ids` n strings, `vectors` float32 [n, d], and the producer, which names the encoder."""
-
-    ids: pa.Array
-    vectors: np.ndarray
-    producer: str
-
-
-@dataclass(frozen=True)
 class Context:
     """What is judged, and everything known about it. What there is none of is None or empty.
 
@@ -70,6 +62,7 @@ class Context:
     dynamics : id and el2n, forgetting, aum.
     annotations : id, annotator, label: several labels of one sample.
     steps : per-step times of a training run.
+    queues : name, made, reviewed (unix times) of the review queues that are to be answered.
     gain, curve : paired accuracies of two selections; runs on subsets.
     forecasts : forecasts made about earlier versions, as mappings.
     read_pixels : reads pictures; None where there are none to read.
@@ -94,6 +87,7 @@ class Context:
     dynamics: pa.Table | None = None
     annotations: pa.Table | None = None
     steps: pa.Table | None = None
+    queues: pa.Table | None = None
     gain: Gain | None = None
     curve: Curve | None = None
     forecasts: Sequence[Mapping[str, Any]] = ()
@@ -120,9 +114,7 @@ class Context:
 
         embeddings = self.embeddings
         if embeddings is not None:
-            mask = pc.invert(pc.is_in(embeddings.ids, known))
-            vectors = embeddings.vectors[mask.to_numpy(zero_copy_only=False)]
-            embeddings = Embeddings(embeddings.ids.filter(mask), vectors, embeddings.producer)
+            embeddings = embeddings.take(embeddings.ids.filter(pc.invert(pc.is_in(embeddings.ids, known))))
         return replace(
             self,
             rows=new(self.rows),

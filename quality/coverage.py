@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from sevenfold.intervals import wilson, z_value
 from sevenfold.quality import policy as limits
-from sevenfold.quality.context import Check, Context, Embeddings
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.neighbours import foreign, reach
 from sevenfold.quality.repeats import hex_prefix
 from sevenfold.quality.vendi import unit, vendi_score
 from sevenfold.quality.verdict import Verdict, missing
+from sevenfold.storage.embeddings import Embeddings
 
 _SIGNIFICANT = 0.01
 _SHOWN = 30

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.quality.context import Embeddings, ReadPixels
+from sevenfold.quality.context import ReadPixels
 from sevenfold.quality.policy import Veracity
 from sevenfold.quality.twins_confirm import Aligned, align, alike, crowds, likely, score_of
 from sevenfold.quality.twins_describe import SIDE, Described, describe, mirror_signs, small
 from sevenfold.quality.twins_search import Candidates, close_hashes, neighbours
+from sevenfold.storage.embeddings import Embeddings
 from sevenfold.storage.progress import Progress, silent
 
 RANK = {"test": 0, "val": 1, "train": 2, "pool": 3}

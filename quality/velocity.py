@@ -328,6 +328,13 @@ def _lead(context: Context) -> Verdict:
     return lead_time(context.records, now=context.now, subject=context.subject, policy=context.policy.velocity)
 
 
+def _review(context: Context) -> Verdict:
+    if context.queues is None:
+        why, remedy = "No review queue was given.", "Mine a queue: `sevenfold mine`."
+        return missing("velocity", "review_age", context.subject, why, remedy)
+    return review_age(context.queues, now=context.now, subject=context.subject, policy=context.policy.velocity)
+
+
 CHECKS = (
     Check("velocity", "ingest_rate", _ingest, ("batch",)),
     Check("velocity", "check_rate", _check_rate, ("version",)),
@@ -337,5 +344,6 @@ CHECKS = (
     Check("velocity", "capacity", _capacity, ("version",)),
     Check("velocity", "backlog", _backlog, ("version",)),
     Check("velocity", "lead_time", _lead, ("version",)),
+    Check("velocity", "review_age", _review, ("version",)),
     Check("velocity", "loader_idle", _idle, ("version",)),
 )

@@ -128,9 +128,9 @@ class Lake:
     ) -> tuple[Batch, bool]:  # fmt: skip
         """Read a batch's quarantined inputs again, after a fix, and land those that changed as `<batch>+retryN`.
 
-        So do those of an unusual kind when `accepts` is another now. Of a rejected batch, whose other samples no version
-        will take up, the whole source is landed again. See storage.retry. Raises SevenfoldError when nothing is
-        quarantined or nothing at the source has changed since.
+        So do those of an unusual kind when `accepts` is another now. Of a rejected batch, whose other samples no
+        version will take up, the whole source is landed again. See storage.retry. Raises SevenfoldError when nothing
+        is quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
         whole = with_tables(open_source(old.source, old.kind), old.tables)

@@ -44,7 +44,8 @@ class Traces:
     shards : digest -> bytes.
     variants : keys of manifests -> the shards that hold one of the samples; such a variant is deleted.
     batches : mappings of dataset, batch, status, samples, aliases, quarantined.
-    tables : keys of signals, predictions, queues, embeddings, descriptors, metadata, annotations, dynamics of runs -> rows.
+    tables : keys of signals, predictions, queues, embeddings, descriptors, metadata,
+        annotations and dynamics of runs -> rows.
     verdicts : keys of verdicts that quote a path.
     caches : keys of hidden files that hold them, of what killed writers left, and of shards that repair set aside.
     versions : mappings of dataset, version, content_id, samples.
