@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 from sevenfold.quality.context import Check, Context
+from sevenfold.quality.directions import directed
 from sevenfold.quality.plugins import Broken, load
 from sevenfold.quality.suppressions import apply_suppressions
 from sevenfold.quality.verdict import VS, Verdict, missing
@@ -30,7 +31,7 @@ MODULES = (
 def built_in() -> tuple[Check, ...]:
     """The checks that come with Sevenfold, in the order of the seven Vs."""
     found = [c for name in MODULES for c in importlib.import_module(f"sevenfold.quality.{name}").CHECKS]
-    return tuple(sorted(found, key=lambda c: VS.index(c.v)))
+    return tuple(sorted(map(directed, found), key=lambda c: VS.index(c.v)))
 
 
 def registered() -> tuple[tuple[Check, ...], tuple[Broken, ...]]:

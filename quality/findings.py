@@ -47,7 +47,8 @@ def findings_table(
     Parameters
     ----------
     rows : the subject's samples: id, path and, where they have them, label, split and batch.
-    quarantine : the inputs that were set aside (path, label, split), whose keys are their paths.
+    quarantine : the inputs that were set aside (path, reason, detail, label, split), whose keys are their paths; the
+        reason is their note where the verdict has none.
     known : the baseline's findings; None without a baseline.
     """
     parts = [_of(v, known) for v in verdicts if v.findings]
@@ -58,7 +59,14 @@ def findings_table(
         found = _looked_up(table["key"], rows, "id", name)
         aside = _looked_up(table["key"], quarantine, "path", name)
         table = table.append_column(name, pc.coalesce(found, aside))
-    return table.select(FINDINGS.names).cast(FINDINGS)
+    why = pc.binary_join_element_wise(
+        _looked_up(table["key"], quarantine, "path", "reason"),
+        _looked_up(table["key"], quarantine, "path", "detail"),
+        ": ",
+        null_handling="skip",
+    )
+    note = pc.coalesce(table["note"], pc.if_else(pc.equal(why, ""), None, why))
+    return table.set_column(table.column_names.index("note"), "note", note).select(FINDINGS.names).cast(FINDINGS)
 
 
 def _of(verdict: Verdict, known: Keys | None) -> pa.Table:
