@@ -1,6 +1,6 @@
-"""Which way is worse: for each built-in check, whether a larger or a smaller statistic is (the effect, where it has one).
+"""Which way is worse: for each built-in check, whether a larger or a smaller statistic (or effect) is.
 
-Baselines read it (quality/baseline.py). None: the number has no better side, or it means now one thing and now another;
+Baselines read it (quality/baseline.py). None: the number has no better side, or means now one thing and now another;
 then only results and findings are compared. A check of your own says it itself: ``Check(..., worse="larger")``.
 """
 

@@ -16,7 +16,6 @@ from sevenfold.storage.errors import SevenfoldError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sevenfold.assets.folders import Judged
     from sevenfold.quality.findings import Keys
     from sevenfold.quality.verdict import Verdict
     from sevenfold.storage.lake import Lake
@@ -45,34 +44,28 @@ class Subject:
     known: Keys | None = field(default=None, repr=False)
 
     @staticmethod
-    def of_lake(lake: Lake, project: Project, name: str, kind: str, verdicts: Sequence[Verdict]) -> Subject:
-        """A batch or a version, after it was judged."""
-        from sevenfold.assets.reporting import write_report
+    def of(
+        lake: Lake, project: Project, subject: str, kind: str, verdicts: Sequence[Verdict], name: str | None = None
+    ) -> Subject:
+        """What was judged: a version, a batch, or a source that is a batch of a temporary lake, called as it was given.
+
+        Parameters
+        ----------
+        subject : the batch or version in the lake.
+        name : what the user calls it, if it is something else.
+        """
+
+        def page(path: Path, said: Sequence[Verdict]) -> object:
+            return _page(lake, project, subject, kind, path, said)
 
         records = {b.batch: b for b in lake.batches(project.dataset)}
-        sources = {batch: b.source for batch, b in records.items()}
         if kind == "version":
-            rows = lake.samples(project.dataset, name)
-
-            def page(path: Path, _verdicts: Sequence[Verdict]) -> object:
-                return write_report(lake, project, name, out=path)
-
-            return Subject(name, kind, verdicts, None, rows, None, sources, page)
-        record = records[name]
-        rows, aside = lake.batch_rows(project.dataset, name), lake.quarantine(project.dataset, name)
-        return Subject(
-            name, kind, verdicts, record.status, rows, aside, {"": record.source},
-            lambda path, said: _plain_page(path, name, project.dataset, record, said),
-        )  # fmt: skip
-
-    @staticmethod
-    def of_source(name: str, judged: Judged) -> Subject:
-        """A source in no lake."""
-        record = judged.record
-        return Subject(
-            name, "source", judged.verdicts, None, judged.rows, judged.quarantine, {"": record.source},
-            lambda path, said: _plain_page(path, name, "", record, said),
-        )  # fmt: skip
+            sources = {batch: b.source for batch, b in records.items()}
+            return Subject(subject, kind, verdicts, None, lake.samples(project.dataset, subject), None, sources, page)
+        record = records[subject]
+        rows, aside = lake.batch_rows(project.dataset, subject), lake.quarantine(project.dataset, subject)
+        status = None if kind == "source" else record.status
+        return Subject(name or subject, kind, verdicts, status, rows, aside, {"": record.source}, page)
 
     def against(self, baseline: Sequence[Verdict], *, name: str, tolerance: float) -> Subject:
         """The same, read against a baseline."""
@@ -222,17 +215,21 @@ def _github(subjects: Sequence[Subject], tables: Sequence[pa.Table], code: int) 
     return lines, "\n".join(pages) + f"\nThe check {said} (exit code {code}).\n\n"
 
 
-def _plain_page(path: Path, name: str, dataset: str, record: Any, verdicts: Sequence[Verdict]) -> None:
-    """The report of what is in no version: its verdicts and its counts."""
+def _page(lake: Lake, project: Project, subject: str, kind: str, path: Path, verdicts: Sequence[Verdict]) -> object:
+    """The report of a version; of a batch its verdicts and its counts."""
+    from sevenfold.assets.reporting import write_report
     from sevenfold.quality.report import Report, batch_counts, render
     from sevenfold.storage import files
 
+    if kind == "version":
+        return write_report(lake, project, subject, out=path)
+    record = lake.batch(project.dataset, subject)
     page = Report(
-        dataset=dataset or name, version=name, content_id=record.digest, created=record.times["landed"],
+        dataset=project.dataset, version=subject, content_id=record.digest, created=record.times["landed"],
         verdicts=tuple(verdicts), batches=(batch_counts(record),),
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path.absolute(), render(page).encode())
+    return files.replace(path.absolute(), render(page).encode())
 
 
 def _text(path: Path, text: str) -> None:

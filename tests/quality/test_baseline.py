@@ -128,7 +128,7 @@ def test_the_table_of_findings_has_every_key_with_its_path_note_and_rank(rows, q
     assert found.schema == FINDINGS
     assert found["key"].to_pylist() == [third, "class:boot", first, "truncated/0.png"]
     assert found["rank"].to_pylist() == [1, 2, 3, 1]
-    assert found["note"].to_pylist() == ["n3", "nc", "n1", "truncated: "]
+    assert found["note"].to_pylist() == ["n3", "nc", "n1", "truncated"]
     assert found["path"].to_pylist() == ["s/2.png", None, "s/0.png", "truncated/0.png"]
     assert found["label"].to_pylist() == ["shirt", None, "boot", None]
     assert found["known"].to_pylist() == [False, False, True, False]
