@@ -56,7 +56,9 @@ class Subject:
         """
 
         def page(path: Path, said: Sequence[Verdict]) -> object:
-            return _page(lake, project, subject, kind, path, said)
+            from sevenfold.assets.reporting import write_scorecard
+
+            return write_scorecard(lake, project, subject, said, out=path)
 
         records = {b.batch: b for b in lake.batches(project.dataset)}
         if kind == "version":
@@ -213,23 +215,6 @@ def _github(subjects: Sequence[Subject], tables: Sequence[pa.Table], code: int) 
         pages.append(summary(s.verdicts, table, s.locate, title=f"Sevenfold: {s.name}"))
     said = {0: "passed", 1: "failed", 2: "warned (--strict)", 3: "crashed"}[code]
     return lines, "\n".join(pages) + f"\nThe check {said} (exit code {code}).\n\n"
-
-
-def _page(lake: Lake, project: Project, subject: str, kind: str, path: Path, verdicts: Sequence[Verdict]) -> object:
-    """The report of a version; of a batch its verdicts and its counts."""
-    from sevenfold.assets.reporting import write_report
-    from sevenfold.quality.report import Report, batch_counts, render
-    from sevenfold.storage import files
-
-    if kind == "version":
-        return write_report(lake, project, subject, out=path)
-    record = lake.batch(project.dataset, subject)
-    page = Report(
-        dataset=project.dataset, version=subject, content_id=record.digest, created=record.times["landed"],
-        verdicts=tuple(verdicts), batches=(batch_counts(record),),
-    )  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return files.replace(path.absolute(), render(page).encode())
 
 
 def _text(path: Path, text: str) -> None:
