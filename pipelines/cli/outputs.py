@@ -72,10 +72,10 @@ class Subject:
     def against(self, baseline: Sequence[Verdict], *, name: str, tolerance: float) -> Subject:
         """The same, read against a baseline."""
         from sevenfold.quality.baseline import compare
+        from sevenfold.quality.catalogue import worse
         from sevenfold.quality.checks import registered
 
-        worse = {c.key: c.worse for c in registered()[0]}
-        read = compare(self.verdicts, baseline, name=name, worse=worse, tolerance=tolerance)
+        read = compare(self.verdicts, baseline, name=name, worse=worse(registered()[0]), tolerance=tolerance)
         return replace(self, verdicts=read.verdicts, all_verdicts=self.verdicts, known=read.known)
 
     def findings(self) -> pa.Table:
@@ -182,10 +182,11 @@ def _named(s: Subject) -> list[Verdict]:
 
 def _sarif(subjects: Sequence[Subject], tables: Sequence[pa.Table]) -> dict[str, Any]:
     from sevenfold import __version__
+    from sevenfold.quality.catalogue import question
     from sevenfold.quality.checks import registered
     from sevenfold.quality.sarif import MOST, SCHEMA, sarif
 
-    helps = {c.key: about(c.run) for c in registered()[0]}
+    helps = {c.key: question(c) for c in registered()[0]}
     most = max(1, MOST // max(len(subjects), 1))
     runs: list[Any] = []
     for s, table in zip(subjects, tables, strict=True):
@@ -198,11 +199,6 @@ def _sarif(subjects: Sequence[Subject], tables: Sequence[pa.Table]) -> dict[str,
 def _with_results(full: Sequence[Verdict], read: Sequence[Verdict]) -> list[Verdict]:
     """What was read against a baseline, with all findings: `baselineState` tells the new ones."""
     return [replace(r, findings=f.findings, notes=f.notes) for f, r in zip(full, read, strict=True)]
-
-
-def about(run: Callable[..., object]) -> str:
-    """The first line of a function's docstring."""
-    return (run.__doc__ or "").strip().partition("\n")[0]
 
 
 def _github(subjects: Sequence[Subject], tables: Sequence[pa.Table], code: int) -> tuple[list[str], str]:
