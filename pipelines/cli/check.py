@@ -86,7 +86,7 @@ def check(
         raise typer.Exit(code)
     for s in found:
         title = f"{s.name}: {s.status}" if s.status else s.name
-        (shown.show_table if verbose else shown.show_terse)(title, s.verdicts)
+        (shown.show_table if verbose else shown.show_terse)(title, s.verdicts, s.named)
     if not found:
         say("nothing to check: every batch has been judged (name one to judge it again)")
     elif "admitted" in {s.status for s in found}:

@@ -84,6 +84,15 @@ class Subject:
 
         return findings_table(self.all_verdicts or self.verdicts, self.rows, self.quarantine, known=self.known)
 
+    def named(self, keys: Sequence[str]) -> list[str]:
+        """Where the samples came from, by their keys; what is no sample keeps its key."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        place = pc.index_in(pa.array(keys, pa.string()), value_set=self.rows["id"].combine_chunks())
+        paths = self.rows["path"].take(place).to_pylist()
+        return [path or key for path, key in zip(paths, keys, strict=True)]
+
     def locate(self, row: Mapping[str, Any]) -> str:
         """The file of a finding, relative to the current folder where it lies in it; of an archive, the archive."""
         source = self.sources.get(row.get("batch") or "", next(iter(self.sources.values()), self.name))

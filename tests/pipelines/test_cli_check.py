@@ -120,6 +120,7 @@ def test_a_picture_in_two_splits_of_a_folder_fails(run: Project) -> None:
     done = run(*QUICK, "./images", "--json", "-")
     found = {c["check"]: c for c in done.json["subjects"][0]["verdicts"]["veracity"]}
     assert any(c["result"] == "fail" and "split" in name for name, c in found.items()), found
+    assert "    train/red/twin.jpg" in run(*QUICK, "./images").out, "a person is told the file, not the digest"
 
 
 @pytest.mark.slow
