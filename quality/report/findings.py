@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sevenfold.quality.report.format import NONE, count, short_key
 from sevenfold.quality.report.markup import Html, el, join, table
 from sevenfold.quality.report.model import Facts
-from sevenfold.quality.report.status import status
+from sevenfold.quality.report.status import WORST_FIRST, status
 
 if TYPE_CHECKING:
     from sevenfold.quality.verdict import Verdict
@@ -30,7 +30,8 @@ def findings(verdicts: Sequence[Verdict], facts: Facts | None = None, *, whole: 
     scripts the first 100 rows are there.
     """
     facts = facts or Facts()
-    offending = sorted((v for v in verdicts if v.findings), key=lambda v: len(v.findings))
+    ranked = (v for v in verdicts if v.findings)
+    offending = sorted(ranked, key=lambda v: (WORST_FIRST.index(v.result), len(v.findings)))
     if not offending:
         return None
     total, most = sum(len(v.findings) for v in offending), MOST
@@ -52,11 +53,12 @@ def findings(verdicts: Sequence[Verdict], facts: Facts | None = None, *, whole: 
 
 
 def share_out(sizes: Sequence[int], room: int) -> list[int]:
-    """How many of each: `sizes` ascend; what the small ones leave over goes to the large ones."""
-    given = []
-    for left, size in zip(range(len(sizes), 0, -1), sizes, strict=True):
-        given.append(min(size, max(room // left, 1)))
-        room -= given[-1]
+    """How many of each: what the small ones leave over goes to the large ones; at least one of each."""
+    given = [0] * len(sizes)
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    for left, i in zip(range(len(sizes), 0, -1), order, strict=True):
+        given[i] = min(sizes[i], max(room // left, 1))
+        room -= given[i]
     return given
 
 

@@ -14,8 +14,10 @@ from PIL import Image
 from sevenfold.quality.report import model as m
 from sevenfold.quality.report import render
 
-from .browser import CHROMIUM, Tab, browser
 from .conftest import verdict
+
+pytest.importorskip("websockets", reason="no client for the browser's protocol here")
+from .browser import CHROMIUM, Tab, browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")]
 

@@ -52,10 +52,10 @@ def test_pairs_stand_side_by_side_and_take_the_place_of_the_findings() -> None:
 
 
 def test_examples_stand_beside_the_references() -> None:
-    one = verdict(result="fail", findings=("a" * 64,), data=DATA, reference="v1")
+    one = verdict(result="fail", findings=("a" * 64,), notes=("too bright",), data=DATA, reference="v1")
     assert evidence.wanted(one)[1] == ["c" * 64]
     page = drawn(one, {"a" * 64: png(1), "c" * 64: png(2)})
-    assert "What moved" in page and "Reference v1" in page
+    assert "What moved" in page and "Reference v1" in page and "too bright" in page
 
 
 def test_pairs_and_examples_of_another_shape_are_left_out() -> None:
