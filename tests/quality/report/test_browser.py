@@ -106,6 +106,7 @@ def test_nothing_sticks_out_of_a_narrow_screen(tab: Tab, page: Path) -> None:
     assert tab.run("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.slow
 def test_light_and_dark_follow_the_reader(tab: Tab, page: Path, tmp_path: Path) -> None:
     tab.open(page.as_uri())
     mean = {}
@@ -115,6 +116,7 @@ def test_light_and_dark_follow_the_reader(tab: Tab, page: Path, tmp_path: Path) 
     assert mean[False] > 200 and mean[True] < 80
 
 
+@pytest.mark.slow
 def test_it_prints_the_first_findings_and_no_controls(tab: Tab, page: Path, tmp_path: Path) -> None:
     tab.size(1280, 1000)
     tab.open(page.as_uri())

@@ -75,8 +75,8 @@ def test_a_v_says_what_it_asks_what_was_found_and_what_to_do() -> None:
              verdict("veracity", "pass", check="labels"), verdict("value", "pass"),
              verdict("volume", "not_measurable")]  # fmt: skip
     page = str(verdicts.details(found, {}, Facts(), Album()))
-    assert "Annotators crashed; twins failed; 1 passed." in page and "Exclude them." in page
-    assert "The only check passed." in page and "One check could not be measured." in page
+    assert "Of 3 checks: 1 crashed (annotators), 1 failed (twins), 1 passed." in page and "Exclude them." in page
+    assert "The only check passed." in page and "Of 1 check: 1 could not be measured (one check)." in page
     order = [page.index(f"<h4>{name}") for name in ("annotators", "twins", "labels")]
     assert order == sorted(order)
 

@@ -223,6 +223,14 @@ def test_every_finding_of_ordinary_data_is_on_the_page() -> None:
     assert "listed here" not in page and len(page.encode()) < 3_500_000
 
 
+def test_an_endless_note_is_cut_and_an_endless_key_does_not_hang_the_page() -> None:
+    noise = np.random.default_rng(0).bytes(3_000_000).hex()
+    wordy = verdict(result="fail", findings=("a", "b"), notes=(noise, ""))
+    assert len(render(dataclasses.replace(EMPTY, verdicts=(wordy,)))) < 100_000
+    long = verdict(result="fail", findings=(noise, "b"))
+    assert len(packed(render(dataclasses.replace(EMPTY, verdicts=(long,))))["keys"]) == 1
+
+
 @given(st.lists(st.integers(1, 1000), max_size=8), st.integers(1, 3000))
 def test_room_is_shared_out_and_what_small_lists_leave_goes_to_large_ones(sizes: list[int], room: int) -> None:
     shown = share_out(sizes, room)
