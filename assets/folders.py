@@ -107,7 +107,13 @@ def _named(source: Source) -> str:
 
 def _land(lake: Lake, project: Project, source: Source, batch: str, progress: Progress | None) -> Batch:
     return lake.ingest(
-        source, project.dataset, batch, classes=project.classes or None, workers=project.workers, progress=progress
+        source,
+        project.dataset,
+        batch,
+        classes=project.classes or None,
+        workers=project.workers,
+        accepts=project.decode,
+        progress=progress,
     )[0]
 
 
