@@ -205,7 +205,7 @@ def scale(data: Path, grid: Path | None) -> None:
     for n in (100_000, 1_000_000):
         names = [f"{i:07d}" for i in range(n)]
         began = time.process_time()
-        described = describe_all(names, mixed)
+        described = describe_all(pa.array(names), mixed)
         made = time.process_time()
         index = TwinIndex.of(described)
         opened = time.process_time()
