@@ -185,9 +185,9 @@ def grid(lake: Lake, samples: pa.Table, pairs: pa.Table, *, most: int = SHOWN) -
     """A PNG of the first pairs (quality.twins_pairs.PAIRS) with score and transform beneath."""
     shown = pairs.slice(0, most)
     read = small_reader(lake, samples)
-    sides = [read(shown[column].to_pylist()) for column in ("keep", "exclude")]
-    scores = shown["score"].to_pylist()
-    return pair_grid(*sides, [f"{s or 0:.3f} {t}" for s, t in zip(scores, shown["transform"].to_pylist(), strict=True)])
+    first, second = (read(shown[column].to_pylist()) for column in ("keep", "exclude"))
+    scores, transforms = shown["score"].to_pylist(), shown["transform"].to_pylist()
+    return pair_grid(first, second, [f"{s or 0:.3f} {t}" for s, t in zip(scores, transforms, strict=True)])
 
 
 def small_reader(lake: Lake, samples: pa.Table) -> Callable[[Sequence[str]], np.ndarray]:
