@@ -149,8 +149,7 @@ def groups_of(pairs: pa.Table, samples: pa.Table) -> pa.Table:
     linked = np.unique(np.concatenate([a, b]).astype(np.int64))
     if not len(linked):
         return GROUPS.empty_table()
-    place = (np.searchsorted(linked, x) for x in (a, b))
-    component = components(*place, len(linked))
+    component = components(np.searchsorted(linked, a), np.searchsorted(linked, b), len(linked))
     _, leader = np.unique(component, return_index=True)  # the first in canonical order
     order = np.argsort(leader[component], kind="stable")
     chosen = samples.take(pa.array(linked[order]))
