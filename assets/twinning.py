@@ -185,9 +185,9 @@ def grid(lake: Lake, samples: pa.Table, pairs: pa.Table, *, most: int = SHOWN) -
     """A PNG of the first pairs (quality.twins_pairs.PAIRS) with score and transform beneath."""
     shown = pairs.slice(0, most)
     read = small_reader(lake, samples)
-    sides = [read(shown[column].to_pylist()) for column in ("keep", "exclude")]
-    scores = shown["score"].to_pylist()
-    return pair_grid(*sides, [f"{s or 0:.3f} {t}" for s, t in zip(scores, shown["transform"].to_pylist(), strict=True)])
+    first, second = (read(shown[column].to_pylist()) for column in ("keep", "exclude"))
+    scores, transforms = shown["score"].to_pylist(), shown["transform"].to_pylist()
+    return pair_grid(first, second, [f"{s or 0:.3f} {t}" for s, t in zip(scores, transforms, strict=True)])
 
 
 def small_reader(lake: Lake, samples: pa.Table) -> Callable[[Sequence[str]], np.ndarray]:
@@ -213,6 +213,13 @@ def picture_of(data: bytes, path: str = "") -> np.ndarray:
         ) from None  # fmt: skip
 
 
+def keep(lake: Lake, dataset: str, batch: str, ids: pa.ChunkedArray, made: Described) -> pa.Table:
+    """Keep descriptors of some samples of a batch, beside those that are there; returns them as SCHEMA."""
+    table = _packed(ids, made)
+    add_descriptors(lake.store, PRODUCER, dataset, batch, table)
+    return table
+
+
 def _make(lake: Lake, dataset: str, samples: pa.Table, progress: Progress) -> Iterator[pa.Table]:
     """Describe samples and keep that, batch by batch, so that a killed run has lost one batch at most."""
     done = 0
@@ -224,10 +231,8 @@ def _make(lake: Lake, dataset: str, samples: pa.Table, progress: Progress) -> It
         for start in range(0, mine.num_rows, BLOCK):
             progress(done + start, samples.num_rows, "describing pictures")
             parts.append(describe(_pictures(lake, mine.slice(start, BLOCK))))
-        table = _packed(mine["id"], Described.joined(parts))
-        add_descriptors(lake.store, PRODUCER, dataset, batch, table)
         done += mine.num_rows
-        yield table
+        yield keep(lake, dataset, batch, mine["id"], Described.joined(parts))
 
 
 def _pictures(lake: Lake, places: pa.Table) -> np.ndarray:

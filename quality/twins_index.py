@@ -1,7 +1,7 @@
 """One picture looked up among a million: every stored vector is compared, most of them by their first numbers alone.
 
-The first HEAD numbers of a vector hold most of its length, and the distance of two beginnings is never more than that
-of the wholes: what is too far there needs no second look, and nothing near is missed.
+The first HEAD numbers of a vector hold most of its length, and the rests of two vectors agree at most as far as they
+are long (Cauchy and Schwarz): what cannot reach the limit so needs no second look, and nothing near is missed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BITS = 6
 
 @dataclass(frozen=True)
 class TwinIndex:
-    """Descriptors of n pictures, their beginnings as float32 [n, HEAD], and each beginning's squared length."""
+    """Descriptors of n pictures, their beginnings as float32 [n, HEAD], the length of each rest, and of the whole."""
 
     described: Described
     head: np.ndarray
-    squares: np.ndarray
+    rests: np.ndarray
     lengths: np.ndarray
 
     @staticmethod
@@ -42,13 +42,14 @@ class TwinIndex:
             length = np.maximum(np.linalg.norm(floats, axis=1), 1)
             head[start : start + len(floats)] = floats[:, :HEAD] / length[:, None]
             lengths[start : start + len(floats)] = length
-        return TwinIndex(described, head, np.einsum("ij,ij->i", head, head), lengths)
+        rests = np.sqrt(np.maximum(1 - np.einsum("ij,ij->i", head, head), 0))
+        return TwinIndex(described, head, rests, lengths)
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory, without ids and paths."""
         d = self.described
-        arrays = (d.vectors, d.thumbs, d.hashes, d.mirrored, self.head, self.squares, self.lengths)
+        arrays = (d.vectors, d.thumbs, d.hashes, d.mirrored, self.head, self.rests, self.lengths)
         return sum(a.nbytes for a in arrays)
 
     def near(self, asked: Described) -> Candidates:
@@ -57,8 +58,8 @@ class TwinIndex:
         parts = []
         for mirrored, turned in ((False, query), (True, query * mirror_signs())):
             start = turned[:HEAD]
-            apart = self.squares - 2 * (self.head @ start) + start @ start
-            rows = np.flatnonzero(apart <= 2 - 2 * LEAST + 1e-4)
+            rest = np.sqrt(max(1 - float(start @ start), 0.0))
+            rows = np.flatnonzero(self.head @ start + rest * self.rests >= LEAST - 1e-4)
             cosine = (self.described.vectors[rows] @ turned) / self.lengths[rows]
             best = np.flatnonzero(cosine >= LEAST)
             if len(best) > NEAREST:

@@ -13,6 +13,7 @@ from sevenfold.quality.context import ReadPixels
 from sevenfold.quality.policy import Veracity
 from sevenfold.quality.twins_confirm import Aligned, align, alike, crowds, likely, score_of
 from sevenfold.quality.twins_describe import SIDE, Described, describe, mirror_signs, small
+from sevenfold.quality.twins_groups import both_ways, components, within_groups
 from sevenfold.quality.twins_search import Candidates, close_hashes, neighbours
 from sevenfold.storage.embeddings import Embeddings
 from sevenfold.storage.progress import Progress, silent
@@ -45,9 +46,6 @@ GROUPS = pa.schema([("id", pa.string()), ("split", pa.string()), ("group", pa.st
 BLOCK = 4096
 """Pictures that are read at once."""
 
-CLOSED = 64
-"""Groups up to this size are looked at pair by pair, so that a leak is not missed among many copies."""
-
 
 @dataclass(frozen=True)
 class Twins:
@@ -57,12 +55,12 @@ class Twins:
     groups: pa.Table
 
 
-def describe_all(ids: Sequence[str], read_pixels: ReadPixels, progress: Progress = silent) -> Described:
+def describe_all(ids: pa.Array | pa.ChunkedArray, read_pixels: ReadPixels, progress: Progress = silent) -> Described:
     """Descriptors of some samples, in their order, read block by block."""
     parts = []
     for start in range(0, len(ids), BLOCK // 4):
         progress(start, len(ids), "describing pictures")
-        parts.append(describe(_read(ids[start : start + BLOCK // 4], read_pixels)))
+        parts.append(describe(_read(ids.slice(start, BLOCK // 4), read_pixels)))
     return Described.joined(parts)
 
 
@@ -102,7 +100,7 @@ def find_twins(
     else:
         ids = table["id"].take(stands)
         mine = described.take(order[stands]) if described is not None else describe_all(
-            ids.to_pylist(), read_pixels, progress
+            ids, read_pixels, progress
         )  # fmt: skip
         found, aligned = confirmed(mine, ids, read_pixels, policy.min_twin_score, embeddings, progress)
         near = _table(table, stands[found.first], stands[found.second], "near", aligned, found.mirrored)
@@ -127,16 +125,17 @@ def confirmed(
             *_embedded(embeddings, ids),
         ]
     )
-    names: list[str] = ids.to_pylist()
-    found, aligned = _look(candidates, described, names, read_pixels, progress)
-    more = _within_groups(found.take(alike(aligned)), len(names))
+    n = len(ids)
+    found, aligned = _look(candidates, described, ids, read_pixels, progress)
+    more = within_groups(found.take(alike(aligned)), n)
     if len(more):
-        extra, how = _look(more, described, names, read_pixels, progress)
+        extra, how = _look(more, described, ids, read_pixels, progress)
         columns = ("first", "second", "mirrored", "cosine")
         both = [np.concatenate([getattr(found, f), getattr(extra, f)]) for f in columns]
         found, aligned = _once(both, Aligned.joined([aligned, how]))
-    of = _components(found.take(alike(aligned)), len(names))
-    crowd = crowds(len(names), found.first, found.second, aligned, of, np.bincount(of, minlength=1))
+    same = found.take(alike(aligned))
+    of = components(same.first, same.second, n)
+    crowd = crowds(n, found.first, found.second, aligned, of, np.bincount(of, minlength=1))
     aligned = replace(aligned, score=score_of(aligned.brightness, aligned.edges, crowd))
     sure = aligned.score >= least
     return found.take(sure), aligned.take(sure)
@@ -144,9 +143,6 @@ def confirmed(
 
 def groups_of(pairs: pa.Table, samples: pa.Table) -> pa.Table:
     """The connected components of pairs as GROUPS, ordered by group; `samples`: id, split in canonical order."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     everyone = samples["id"].combine_chunks()
     a, b = (
         pc.index_in(pairs[c].combine_chunks(), everyone).to_numpy(zero_copy_only=False) for c in ("keep", "exclude")
@@ -154,9 +150,7 @@ def groups_of(pairs: pa.Table, samples: pa.Table) -> pa.Table:
     linked = np.unique(np.concatenate([a, b]).astype(np.int64))
     if not len(linked):
         return GROUPS.empty_table()
-    place = (np.searchsorted(linked, x) for x in (a, b))
-    graph = coo_array((np.ones(len(a), np.int8), tuple(place)), shape=(len(linked), len(linked)))
-    _, component = connected_components(graph, directed=False)
+    component = components(np.searchsorted(linked, a), np.searchsorted(linked, b), len(linked))
     _, leader = np.unique(component, return_index=True)  # the first in canonical order
     order = np.argsort(leader[component], kind="stable")
     chosen = samples.take(pa.array(linked[order]))
@@ -217,8 +211,8 @@ def words_of(aligned: Aligned, mirrored: np.ndarray) -> list[str]:
     return words
 
 
-def _read(ids: Sequence[str], read_pixels: ReadPixels) -> np.ndarray:
-    pixels = read_pixels(ids)
+def _read(ids: pa.Array | pa.ChunkedArray, read_pixels: ReadPixels) -> np.ndarray:
+    pixels = read_pixels(ids.to_pylist())
     return pixels if pixels.shape[1:3] == (SIDE, SIDE) else np.stack([small(p) for p in pixels])
 
 
@@ -241,7 +235,7 @@ def _table(
 
 
 def _look(
-    candidates: Candidates, described: Described, ids: Sequence[str], read_pixels: ReadPixels, progress: Progress
+    candidates: Candidates, described: Described, ids: pa.ChunkedArray, read_pixels: ReadPixels, progress: Progress
 ) -> tuple[Candidates, Aligned]:
     """Those candidates whose thumbnails agree, and how their pictures do; each block of pictures is read once."""
     kept = candidates.take(likely(described.thumbs, candidates.first, candidates.second, candidates.mirrored))
@@ -250,7 +244,7 @@ def _look(
         progress(start, len(kept), "comparing pictures")
         some = slice(start, start + BLOCK)
         wanted, place = np.unique(np.concatenate([kept.first[some], kept.second[some]]), return_inverse=True)
-        pixels = _read([ids[i] for i in wanted], read_pixels)
+        pixels = _read(ids.take(pa.array(wanted)), read_pixels)
         half = len(place) // 2
         parts.append(align(pixels[place[:half]], pixels[place[half:]], kept.mirrored[some]))
     return _once([kept.first, kept.second, kept.mirrored, kept.cosine], Aligned.joined(parts))
@@ -266,33 +260,6 @@ def _once(columns: Sequence[np.ndarray], aligned: Aligned) -> tuple[Candidates, 
     return Candidates(*(c[order] for c in columns)), aligned.take(order)
 
 
-def _components(found: Candidates, n: int) -> np.ndarray:
-    """The connected component of each of n pictures: int [n]."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    graph = coo_array((np.ones(len(found), np.int8), (found.first, found.second)), shape=(n, n))
-    return np.asarray(connected_components(graph, directed=False)[1])
-
-
-def _within_groups(found: Candidates, n: int) -> Candidates:
-    """All pairs inside groups of 3 to CLOSED pictures that were not looked at, both ways round."""
-    component = _components(found, n)
-    sizes = np.bincount(component, minlength=1)
-    members = np.flatnonzero((sizes[component] > 2) & (sizes[component] <= CLOSED))
-    members = members[np.argsort(component[members], kind="stable")]
-    edges = np.flatnonzero(np.diff(component[members])) + 1
-    known = set(zip(found.first.tolist(), found.second.tolist(), strict=True))
-    new = [
-        (int(a), int(b))
-        for group in np.split(members, edges)
-        for i, a in enumerate(group)
-        for b in group[i + 1 :]
-        if (int(a), int(b)) not in known
-    ]
-    return _both_ways(np.array(new, np.int64).reshape(-1, 2))
-
-
 def _embedded(embeddings: Embeddings | None, ids: pa.ChunkedArray) -> list[Candidates]:
     """Neighbours of embeddings, both ways round; those of samples that are not among `ids` are left out."""
     if embeddings is None or not len(embeddings.ids):
@@ -302,11 +269,4 @@ def _embedded(embeddings: Embeddings | None, ids: pa.ChunkedArray) -> list[Candi
     some = np.flatnonzero(row >= 0)
     some = some[np.argsort(row[some], kind="stable")]  # by row, whatever the order of the embeddings
     near = neighbours(embeddings.vectors[some], least=0.8)
-    return [_both_ways(np.stack([row[some[near.first]], row[some[near.second]]], axis=1))]
-
-
-def _both_ways(pairs: np.ndarray) -> Candidates:
-    """Pairs [n, 2] as they are and mirrored; their cosine is not known."""
-    a, b = (np.tile(pairs[:, i], 2) for i in (0, 1))
-    mirrored = np.repeat([False, True], len(pairs))
-    return Candidates(np.minimum(a, b), np.maximum(a, b), mirrored, np.full(len(a), np.nan, np.float32))
+    return [both_ways(np.stack([row[some[near.first]], row[some[near.second]]], axis=1))]
