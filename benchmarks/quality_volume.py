@@ -4,8 +4,8 @@
     python benchmarks/quality_volume.py cifar10_jpeg.zip
 
 A small network (one hidden layer, Adam, all in memory) is trained on nested subsets, each half of the next, with the
-same epochs for every size, as a larger version will be; each run of five neighbouring sizes then foretells the larger ones, which
-are known. Prints Markdown: a few minutes on two cores.
+same epochs for every size, as a larger version will be; each run of five neighbouring sizes then foretells the larger
+ones, which are known. Prints Markdown: a few minutes on two cores.
 """
 
 from __future__ import annotations

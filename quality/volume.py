@@ -25,7 +25,7 @@ def slice_precision(
 
     Findings: the slices that cannot.
     """
-    test = rows.filter(pc.equal(rows["split"], policy.test_split))
+    test = rows.select(["label"]).filter(pc.equal(rows["split"], policy.test_split))
     counts = class_counts(test, classes or list(class_counts(rows)))
     if not counts:
         return Verdict("volume", "testable_slices", subject, "not_measurable", message="No sample has a label.")

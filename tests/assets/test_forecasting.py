@@ -13,7 +13,6 @@ from PIL import Image
 from sevenfold.assets.committing import commit
 from sevenfold.assets.fitting import settings
 from sevenfold.assets.forecasting import curve_of, forecast, outcomes, settings_digest, sizes_of
-from sevenfold.assets.judging import judge_batch
 from sevenfold.assets.runs import results_of
 from sevenfold.assets.timing import review_queues, timed_records
 from sevenfold.quality.forecast import as_stored, fit_learning_curve
@@ -44,7 +43,6 @@ def project(tmp_path: Path) -> Project:
 def land(project: Project, name: str, seed: int) -> Lake:
     lake = project.create_lake() if seed == 1 else project.open_lake()
     lake.ingest(pictures(project.folder / name, seed, 110), "pets", name)
-    judge_batch(lake, project, name)
     lake.set_status("pets", name, "admitted")
     commit(lake, project, message=name)
     return lake
