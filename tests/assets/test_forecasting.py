@@ -11,15 +11,16 @@ import pytest
 from PIL import Image
 
 from sevenfold.assets.committing import commit
-from sevenfold.assets.fitting import settings
+from sevenfold.assets.fitting import settings, write_ids
 from sevenfold.assets.forecasting import curve_of, forecast, outcomes, settings_digest, sizes_of
-from sevenfold.assets.runs import results_of
+from sevenfold.assets.runs import SUBSET, results_of
 from sevenfold.assets.timing import review_queues, timed_records
 from sevenfold.quality.forecast import as_stored, fit_learning_curve
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.forecasts import append_forecast
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
+from sevenfold.training.task import resolve
 
 
 def pictures(folder: Path, seed: int, each: int) -> Path:
@@ -51,7 +52,7 @@ def land(project: Project, name: str, seed: int) -> Lake:
 def trained(lake: Lake, project: Project, ref: str, error: float, n: int, **changes: object) -> None:
     """A finished run of a version, as its result.json tells it."""
     version = lake.version("pets", ref)
-    config = settings(lake, project, ref, changes).model_dump(mode="json")
+    config = resolve(lake, settings(lake, project, ref, changes)).model_dump(mode="json")
     run = f"run-{ref}-{len(results_of(lake, version.content_id, whole=False))}"
     result = {
         "run_id": run, "content_id": version.content_id, "seed": 0, "config": config, "trained": n,
@@ -67,7 +68,7 @@ def foretell(lake: Lake, project: Project, ref: str) -> None:
     version = lake.version("pets", ref)
     record = {
         "dataset": "pets", "version": ref, "content_id": version.content_id, "split": "test",
-        "settings": settings_digest(settings(lake, project, ref)),
+        "settings": settings_digest(resolve(lake, settings(lake, project, ref))),
         "runs": [{"run_id": "r", "seed": 0, "n": n, "error": e} for n, e in zip(sizes, errors, strict=True)],
         **as_stored(fit_learning_curve(sizes, errors)),
     }  # fmt: skip
@@ -86,7 +87,8 @@ def test_a_forecast_is_held_against_larger_versions_trained_alike(project: Proje
     assert curve_of(lake, project, two) is None
     assert outcomes(lake, project, two) == [], "the larger version was not trained yet"
     trained(lake, project, "v2", 0.9, 440, epochs=7)
-    trained(lake, project, "v2", 0.9, 220, select_ids=f"{lake.store.url}/runs/.selections/subset-0123.json")
+    part = lake.samples("pets", "v2")["id"].to_pylist()[:220]
+    trained(lake, project, "v2", 0.9, 220, select_ids=write_ids(lake, part, SUBSET))
     assert outcomes(lake, project, two) == [], "other settings and parts of a version are no answer"
     truth = 2 * 440**-0.6 + 0.02
     trained(lake, project, "v2", truth - 0.001, 440)
@@ -145,6 +147,7 @@ def test_settings_that_mix_in_other_samples_are_refused(project: Project) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_second_forecast_trains_nothing_and_changes_nothing(project: Project) -> None:
     lake = project.open_lake()
     told: list = []
