@@ -96,7 +96,7 @@ def odd_images(
         why = f"{n} images have no distribution of their own to be odd in: {LEAST} are needed, or a reference."
         return missing("variety", "odd_images", subject, why)
     mine = _columns(rows, properties)
-    usual = mine if own else _columns(reference_rows, reference_properties)  # type: ignore[arg-type]
+    usual = mine if own else _columns(reference_rows, reference_properties)
     beyond = np.full(n, -np.inf)
     told: dict[int, list[str]] = {}
     counts: dict[str, int] = {}
