@@ -64,6 +64,7 @@ def forecast(
         For too few samples or sizes, a held-out split without labels, settings that mix in other samples.
     """
     from sevenfold.training import selection
+    from sevenfold.training.config import parse
     from sevenfold.training.draw import uniform
     from sevenfold.training.launch import launch
 
@@ -90,7 +91,7 @@ def forecast(
             progress(before + int(n * part / max(of, 1)), total, f"{n:,} samples: {what}")
 
         shown(0, 1, "starting")
-        runs = launch(lake.store.url, chosen, progress=shown)["runs"]
+        runs = finished_runs(lake, chosen) or launch(lake.store.url, chosen, progress=shown)["runs"]
         found += [{**_told(run, split, ref), "n": n} for run in runs]
         done += n
     progress(total, total, "fitting the curve")
@@ -100,7 +101,7 @@ def forecast(
         "dataset": project.dataset,
         "version": version.name,
         "content_id": version.content_id,
-        "settings": settings_digest(config),
+        "settings": settings_digest(parse(runs[-1]["config"])),  # as resolved: size and channels filled in
         "split": split,
         "saturation": saturation,
         "runs": [{k: r[k] for k in ("run_id", "seed", "n", "error")} for r in found],
@@ -108,6 +109,19 @@ def forecast(
     }
     key, new = append_forecast(lake.store, record, at=clock())
     return Forecast(curve, tuple(found), record, key, new)
+
+
+def finished_runs(lake: Lake, config: TrainConfig) -> list[dict[str, Any]]:
+    """The results of a configuration's runs, one per seed, when all of them are there; else none.
+
+    What `launch` would adopt, without starting processes to find it out.
+    """
+    from sevenfold.training.run import code_digest, finished, run_id
+    from sevenfold.training.task import resolve
+
+    resolved, code = resolve(lake, config), code_digest(config.model)
+    found = [finished(lake.store, run_id(resolved, seed, code)) for seed in config.seeds]
+    return [result for result in found if result is not None] if all(found) else []
 
 
 def sizes_of(n: int, count: int) -> list[int]:

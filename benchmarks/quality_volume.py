@@ -4,8 +4,8 @@
     python benchmarks/quality_volume.py cifar10_jpeg.zip
 
 A small network (one hidden layer, Adam, all in memory) is trained on nested subsets, each half of the next, with the
-same epochs or the same steps for every size; each run of five neighbouring sizes then foretells the larger ones, which
-are known. Prints Markdown: a few minutes on two cores.
+same epochs for every size, as a larger version will be; each run of five neighbouring sizes then foretells the larger
+ones, which are known. Prints Markdown: a few minutes on two cores.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sevenfold.intervals import wilson
 from sevenfold.quality.forecast import fit_learning_curve
+from sevenfold.quality.intervals import wilson
 
 KNOWN = 5
 """Sizes that a forecast is made from."""
@@ -31,9 +31,8 @@ Images = tuple[np.ndarray, np.ndarray]
 
 def idx(folder: Path, part: str) -> Images:
     """uint8 images [n, p] and labels [n] of one part of a folder of idx files."""
-    raw = [
-        gzip.decompress((folder / f"{part}-{what}-ubyte.gz").read_bytes()) for what in ("images-idx3", "labels-idx1")
-    ]
+    names = [f"{part}-{what}-ubyte.gz" for what in ("images-idx3", "labels-idx1")]
+    raw = [gzip.decompress((folder / name).read_bytes()) for name in names]
     labels = np.frombuffer(raw[1], np.uint8, offset=8)
     return np.frombuffer(raw[0], np.uint8, offset=16).reshape(len(labels), -1), labels.astype(np.int64)
 
@@ -92,9 +91,8 @@ def main() -> None:
         return found
 
     epochs = {n: trained(n, options.epochs * -(-n // 128)) for n in sizes}
-    print(
-        "| known sizes | foretold at | error foretold | interval (95 %) | what happened | held |\n|---|---|---|---|---|---|"
-    )
+    print("| known sizes | foretold at | error foretold | interval (95 %) | what happened | held |")
+    print("|---|---|---|---|---|---|")
     held = []
     for last in range(KNOWN, len(sizes)):
         base = sizes[last - KNOWN : last]

@@ -102,7 +102,7 @@ def cluster_coverage(
         subject=subject,
         result="warn" if bad else "pass",
         statistic=share,
-        statistic_name="share of the reference's clusters reached",
+        statistic_name="share of the reference's clusters reached (with half their share or more)",
         interval=wilson(int(found.reached.sum()), k),
         n=len(now.ids),
         effect=effect,

@@ -3,7 +3,7 @@
 An interval here joins four things that can go wrong: the parameters (bootstrap over sizes and over runs), the form
 (what the curve missed when the largest size was held back, growing with the distance), the run (one more training's
 own scatter) and the end (at each doubling the curve may go flat for good: capacity saturates, and no smaller size
-can show it).
+can show it). That more samples hurt is not foretold: then the data have changed, not only their number.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ class LearningCurve:
             distance = np.minimum(distance, (self.ends * math.log(2))[:, None])
         reach = np.where(n[None, :] > self.largest, self.largest * np.exp(distance), n[None, :])
         a, b, c = (self.draws[:, [i]] for i in range(3))
-        found: np.ndarray = (a * reach**-b + c) * np.exp(self.misfit * self.luck[:, [0]] * distance)
-        return np.minimum(found, 1.0)
+        found = (a * reach**-b + c) * np.exp(self.misfit * self.luck[:, [0]] * distance)
+        worst = np.where(n[None, :] > self.largest, a * self.largest**-b + c, 1.0)  # more samples do not hurt
+        return np.asarray(np.minimum(np.minimum(found, worst), 1.0))
 
 
 def fit_learning_curve(

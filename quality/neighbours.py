@@ -9,6 +9,8 @@ import numpy as np
 _BLOCK = 1 << 22
 """Distances held at once."""
 
+_REACHED = 0.5
+
 
 @dataclass(frozen=True)
 class Reached:
@@ -35,8 +37,9 @@ class Reached:
 def reach(reference: np.ndarray, now: np.ndarray, clusters: int, *, draws: int = 2000) -> Reached:
     """k-means on one half of the reference; the other half tells how likely each cluster is, and `now` is held to it.
 
-    The share a cluster has is itself uncertain, so each draw takes shares from a Dirichlet posterior and as many
-    samples as `now` has: a small set is expected to reach fewer.
+    A cluster is reached by at least half the share of samples that it has in the reference, and by one at the least: a
+    stray sample covers nothing. That share is itself uncertain, so each draw takes shares from a Dirichlet posterior
+    and as many samples as `now` has: a small set is expected to reach fewer.
 
     Parameters
     ----------
@@ -49,10 +52,11 @@ def reach(reference: np.ndarray, now: np.ndarray, clusters: int, *, draws: int =
     model = KMeans(clusters, n_init=1, max_iter=50, random_state=0).fit(reference[:half])
     centres = model.cluster_centers_
     counts = np.bincount(nearest_rows(reference[half:], centres)[0], minlength=clusters)
-    reached = np.bincount(nearest_rows(now, centres)[0], minlength=clusters) > 0
+    least = np.maximum(1.0, _REACHED * len(now) * counts / counts.sum())
+    reached = np.bincount(nearest_rows(now, centres)[0], minlength=clusters) >= least
     rng = np.random.default_rng(0)
     shares = rng.dirichlet(counts + 1 / clusters, draws)
-    null = (rng.multinomial(len(now), shares) > 0).mean(1)
+    null = (rng.multinomial(len(now), shares) >= least).mean(1)
     low, high = np.quantile(null, [0.025, 0.975])
     p = float(((null <= reached.mean() + 1e-12).sum() + 1) / (draws + 1))
     nearest = nearest_rows(centres, reference)[0]

@@ -23,7 +23,7 @@ def smallest_slice(
 
     A required split that no sample is in fails whatever the classes are.
     """
-    labelled = rows.filter(pc.is_valid(rows["label"]))
+    labelled = rows.select(["split", "label"]).filter(pc.is_valid(rows["label"]))
     counts = _counted(labelled, "label")
     splits = sorted({split for split, _ in counts} | set(policy.required_splits))
     found = {label for _, label in counts}

@@ -25,7 +25,7 @@ def slice_precision(
 
     Findings: the slices that cannot.
     """
-    test = rows.filter(pc.equal(rows["split"], policy.test_split))
+    test = rows.select(["label"]).filter(pc.equal(rows["split"], policy.test_split))
     counts = class_counts(test, classes or list(class_counts(rows)))
     if not counts:
         return Verdict("volume", "testable_slices", subject, "not_measurable", message="No sample has a label.")
@@ -197,7 +197,7 @@ def forecast_score(forecasts: Sequence[Mapping[str, Any]], *, subject: str, poli
         thresholds={"min_coverage": policy.min_coverage},
         reference=str(newest["version"]),
         message=f"{'Hit' if hit else 'Miss'}: {newest['version']} foretold an error of {newest['error']:.1%} "
-        f"({newest['low']:.1%} to {newest['high']:.1%}) at {newest['n']:,.0f} samples; {newest['runs']} runs gave "
+        f"({newest['low']:.1%} to {newest['high']:.1%}) at {newest['n']:,.0f} samples; {newest['runs']} run(s) gave "
         f"{newest['actual']:.1%}. {sum(held)} of {n} forecasts so far held ({share[0]:.0%} to {share[1]:.0%} in truth; "
         f"declared 95 %).",
         remedy=""

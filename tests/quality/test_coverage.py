@@ -88,7 +88,7 @@ def test_coverage_raises_no_more_false_alarms_than_its_level() -> None:
 
 
 def test_foreign_counts_are_calibrated_on_the_references_own_kind() -> None:
-    """200 draws of the same distribution: p below .05 no more often than that, though the limit itself is a sample's."""
+    """200 draws of the same distribution: p below .05 no more often, though the limit itself is a sample's."""
     alarms, beyond = 0, 0
     for s in range(200):
         found = foreign(unit(cloud(600, 2 * s)), unit(cloud(200, 2 * s + 1)), 0.02)

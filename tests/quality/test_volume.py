@@ -71,9 +71,7 @@ def test_a_form_that_does_not_fit_widens_the_interval() -> None:
 @given(
     a=st.floats(0.5, 5), b=st.floats(0.1, 0.9), c=st.floats(0, 0.2), scale=st.floats(1, 100), seed=st.integers(0, 99)
 )
-def test_a_forecast_is_ordered_bounded_and_the_same_again(
-    a: float, b: float, c: float, scale: float, seed: int
-) -> None:
+def test_a_forecast_is_ordered_bounded_and_repeatable(a: float, b: float, c: float, scale: float, seed: int) -> None:
     n = np.array(SIZES) * scale
     y = np.clip(a * n**-b + c + np.random.default_rng(seed).normal(0, 0.005, len(n)), 0, 1)
     curve = fit_learning_curve(n, y, draws=60)
