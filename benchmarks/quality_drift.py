@@ -179,9 +179,8 @@ def scale(rows: int) -> None:
 
     now, before = table(1.0), table(0.0)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"## CPU seconds at {rows:,} rows against {rows:,}\n\n| check | CPU seconds | findings | result |\n|---|---|---|---|"
-    )
+    print(f"## CPU seconds at {rows:,} rows against {rows:,}\n")
+    print("| check | CPU seconds | findings | result |\n|---|---|---|---|")
     for name, check in (("properties", volatility.property_drift), ("labels", volatility.label_shift)):
         begun = time.process_time()
         verdict = check(now, before, **KIND) if name == "labels" else check(now.drop_columns(["label"]), before, **KIND)

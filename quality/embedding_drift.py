@@ -36,7 +36,8 @@ def embedding_mmd(
 ) -> Verdict:
     """Permutation MMD. Findings: samples more alike the new side than 97.5 % of the reference's are.
 
-    ``properties``: the measured ones of both sides; the message tells which of them the move goes with. Beyond 100,000 samples only the compared ones can be findings.
+    ``properties``: the measured ones of both sides; the message tells which of them the move goes with.
+    Beyond 100,000 samples only the compared ones can be findings.
     """
     x, y, chosen, old = _sides(now, before, policy)
     if min(len(x), len(y)) < policy.min_n:
