@@ -14,7 +14,7 @@ from sevenfold.quality import policy as limits
 from sevenfold.quality.classifier_test import classifier_test, scores_of
 from sevenfold.quality.context import Check, Context, Embeddings
 from sevenfold.quality.mmd import mmd, witness_of
-from sevenfold.quality.sampling import subsample
+from sevenfold.quality.sampling import seed_of, subsample
 from sevenfold.quality.verdict import Verdict, missing
 from sevenfold.storage.errors import SevenfoldError
 
@@ -42,7 +42,7 @@ def embedding_mmd(
     x, y, chosen, old = _sides(now, before, policy)
     if min(len(x), len(y)) < policy.min_n:
         return drifted.too_few("embedding_mmd", subject, reference, len(x), len(y), policy, "embeddings")
-    found = mmd(x, y)
+    found = mmd(x, y, seed=_seed(now, before, chosen, old))
     fired = found.p <= policy.alpha and found.effect >= policy.warn_mmd
     scores = np.full(len(now.ids), -np.inf)
     if fired and len(now.ids) <= _WITNESSED:
@@ -85,7 +85,7 @@ def embedding_classifier(
     x, y, chosen, old = _sides(now, before, policy)
     if min(len(x), len(y)) < policy.min_n:
         return drifted.too_few("embedding_classifier", subject, reference, len(x), len(y), policy, "embeddings")
-    found = classifier_test(x, y)
+    found = classifier_test(x, y, seed=_seed(now, before, chosen, old))
     fired = found.p <= policy.alpha and found.effect >= policy.warn_effect
     scores = np.full(len(now.ids), -np.inf)
     if fired:
@@ -132,6 +132,10 @@ def _sides(
                 f"an embedding of {which} is not finite", where=now.producer, do="mend the encoder and embed again"
             )
     return x, y, chosen, old
+
+
+def _seed(now: Embeddings, before: Embeddings, chosen: np.ndarray, old: np.ndarray) -> int:
+    return seed_of(now.ids.take(pa.array(chosen)), before.ids.take(pa.array(old)))
 
 
 def _moved(
