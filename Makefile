@@ -37,7 +37,7 @@ lint: $(STAMP) ## ruff: rules and formatting
 # The rooms lie at the top level but are imported as sevenfold.<room>; links show the checker that layout.
 types: $(STAMP) ## mypy over the import package
 	@mkdir -p .types/sevenfold
-	@for name in __init__.py py.typed; do ln -sfn ../../sevenfold/$$name .types/sevenfold/$$name; done
+	@for path in sevenfold/*.py sevenfold/py.typed; do ln -sfn ../../$$path .types/$$path; done
 	@for room in $(ROOMS); do ln -sfn ../../$$room .types/sevenfold/$$room; done
 	@MYPYPATH=.types $(BIN)/mypy --package sevenfold
 

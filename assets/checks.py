@@ -1,13 +1,18 @@
-"""Verdicts as Dagster asset checks: one check per V, its table of verdicts as metadata."""
+"""Verdicts as Dagster asset checks: one check per V, its table of verdicts and their plots as metadata."""
 
+import base64
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from sevenfold.quality.report.figures import figures, standalone
 from sevenfold.quality.verdict import Verdict
 
-_WORST = {"fail": 3, "warn": 2, "not_measurable": 1, "pass": 0}
+PLOTS = 200_000
+"""Characters of plots that one check's metadata may hold: the event log keeps every one of them."""
+_WORST = {"crashed": 4, "fail": 3, "warn": 2, "not_measurable": 1, "pass": 0}
 
 
 def specs(asset: str, vs: Sequence[str], *, blocking: Sequence[str] = ()) -> list[dg.AssetCheckSpec]:
@@ -22,12 +27,13 @@ def as_results(asset: str, vs: Sequence[str], verdicts: Sequence[Verdict]) -> It
     """One result per V: failed when a verdict of it fails, with warnings as severity WARN.
 
     A warning never blocks: Dagster stops downstream only for a failed check of severity ERROR. A verdict that does
-    not block by our own table (volatility, say) is reported as WARN even when it fails.
+    not block by our own table (volatility, say) is reported as WARN even when it fails. A crashed check is an ERROR:
+    nothing is known of what it should have judged.
     """
     for v in vs:
         mine = [x for x in verdicts if x.v == v]
         worst = max((x.result for x in mine), key=_WORST.__getitem__, default="not_measurable")
-        stops = any(x.result == "fail" and x.blocking for x in mine)
+        stops = any(x.result == "crashed" or (x.result == "fail" and x.blocking) for x in mine)
         yield dg.AssetCheckResult(
             check_name=v,
             asset_key=asset,
@@ -37,8 +43,34 @@ def as_results(asset: str, vs: Sequence[str], verdicts: Sequence[Verdict]) -> It
             metadata={
                 "worst": worst,
                 "verdicts": dg.MetadataValue.table([dg.TableRecord(_record(x)) for x in mine], schema=_TABLE),
+                **({"plots": dg.MetadataValue.md(drawn)} if (drawn := plots(mine)) else {}),
             },
         )
+
+
+def plots(verdicts: Sequence[Verdict], most: int = PLOTS) -> str:
+    """The report's plots as Markdown with inline SVG images, those of the worst verdicts first; at most `most` long."""
+    parts: list[str] = []
+    room, left_out = most, 0
+    for verdict in sorted(verdicts, key=lambda x: -_WORST[x.result]):
+        named = False
+        for figure in figures(verdict.data):
+            encoded = base64.b64encode(standalone(figure).encode()).decode() if figure.body else ""
+            told = f"![{_plain(figure.title)}](data:image/svg+xml;base64,{encoded})" if encoded else _plain(figure.note)
+            if len(told) > room:
+                left_out += 1
+                continue
+            room -= len(told)
+            parts += [told] if named else [f"**{_plain(verdict.check.replace('_', ' '))}**: {verdict.result}", told]
+            named = True
+    if left_out:
+        parts.append(f"{left_out} more plots are in the scorecard: `sevenfold report`.")
+    return "\n\n".join(parts)
+
+
+def _plain(words: str) -> str:
+    """Without what Markdown would read as a link, an image or markup: names come from the data."""
+    return re.sub(r"[^\w\s.,:;%+-]", " ", words)
 
 
 _TABLE = dg.TableSchema(

@@ -78,16 +78,16 @@ def from_champion(
     replayed = replay_selection(new, samples, ratio=replay, seed=seed)
     changed = config.changed(
         init_from=f"{lake.store.url}/{run_key(model.run_id)}",
-        select_ids=_write_ids(lake, new),
-        mix=[{"ids": _write_ids(lake, replayed), "ratio": len(replayed) / len(new)}] if replayed else [],
+        select_ids=write_ids(lake, new),
+        mix=[{"ids": write_ids(lake, replayed), "ratio": len(replayed) / len(new)}] if replayed else [],
     )
     return changed, {"new": len(new), "replayed": len(replayed)}
 
 
-def _write_ids(lake: Lake, ids: Iterable[str]) -> str:
-    """Keep a list of ids in the lake, named by its content; returns its place."""
+def write_ids(lake: Lake, ids: Iterable[str], kind: str = "") -> str:
+    """Keep a list of ids in the lake, named by its content (and before it by its kind); returns its place."""
     listed = sorted(ids)
-    key = f"runs/.selections/{digest_json(listed)[:16]}.json"
+    key = f"runs/.selections/{kind}{'-' * bool(kind)}{digest_json(listed)[:16]}.json"
     if not lake.store.create(key, canonical_json(listed)):
         lake.store.renew(key)  # garbage collection leaves it to this run
     return f"{lake.store.url}/{key}"

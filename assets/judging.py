@@ -7,18 +7,22 @@ import io
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.assets import forecasting, twinning
+from sevenfold.assets.embedding import dynamics_of, vectors_of
 from sevenfold.assets.runs import mined_gain, newest_steps
 from sevenfold.assets.scored import scored
-from sevenfold.quality.checks import judge
+from sevenfold.assets.timing import review_queues, timed_records
+from sevenfold.quality.checks import judge, names
 from sevenfold.quality.context import Context, Curve, Gain, ReadPixels
 from sevenfold.quality.policy import Policy, load_policy
 from sevenfold.quality.predictions import out_of_sample
 from sevenfold.quality.verdict import Verdict, blocks, to_table
+from sevenfold.storage import embeddings
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.project import Project
@@ -95,6 +99,8 @@ def batch_context(lake: Lake, project: Project, batch: str, *, now: float, polic
         now=now,
         policy=policy,
         classes=tuple(project.classes or ()),
+        metadata=lake.batch_metadata(project.dataset, batch),
+        annotations=lake.batch_annotations(project.dataset, batch),
         quarantine=lake.quarantine(project.dataset, batch),
         record=dataclasses.asdict(record),
         suite_path=_file(project, "suite"),
@@ -122,9 +128,15 @@ def version_context(
     found = scored(lake, version, producer)
     predictions = out_of_sample(found[1] if found else None)
     reference = _reference(lake, project, parent, now, policy) if parent else None
-    if reference is not None and predictions is not None:
-        before = predictions.filter(pc.is_in(predictions["id"], reference.rows["id"].combine_chunks()))
-        reference = dataclasses.replace(reference, predictions=before if before.num_rows else None)
+    vectors: embeddings.Embeddings | None
+    if reference is None:
+        (vectors,) = vectors_of(lake, samples["id"])
+    else:
+        vectors, known = vectors_of(lake, samples["id"], reference.rows["id"])
+        before = predictions and predictions.filter(pc.is_in(predictions["id"], reference.rows["id"].combine_chunks()))
+        reference = dataclasses.replace(
+            reference, predictions=before if before and before.num_rows else None, embeddings=known
+        )
     return Context(
         subject=version.name,
         kind="version",
@@ -133,12 +145,19 @@ def version_context(
         now=now,
         policy=policy,
         classes=tuple(lake.manifest(version.content_id).classes),
-        records=[dataclasses.asdict(b) for b in lake.batches(project.dataset)],
+        metadata=lake.metadata(project.dataset, version.name),
+        annotations=lake.annotations(project.dataset, version.name),
+        records=timed_records(lake, project),
+        queues=review_queues(lake, project),
         predictions=predictions,
+        embeddings=vectors,
+        dynamics=dynamics_of(lake, samples),
         steps=newest_steps(lake, version.content_id),
         gain=gain or mined_gain(lake, project, version),
-        curve=curve,
+        curve=curve or forecasting.curve_of(lake, project, version),
+        forecasts=forecasting.outcomes(lake, project, version),
         read_pixels=pixel_reader(lake, samples),
+        described=twinning.described(lake, project.dataset, samples).described,
         suite_path=_file(project, "suite"),
         reference=reference,
     )
@@ -154,12 +173,13 @@ def _reference(lake: Lake, project: Project, version: Version, now: float, polic
         now=now,
         policy=policy,
         classes=tuple(lake.manifest(version.content_id).classes),
+        metadata=lake.metadata(project.dataset, version.name),
     )
 
 
 def policy_of(project: Project) -> Policy:
     """The project's policy; the defaults when it has no policy file and names none."""
-    return load_policy(_file(project, "policy"))
+    return load_policy(_file(project, "policy"), names=names())
 
 
 def docs_of(project: Project, subject: str) -> Path:
@@ -167,7 +187,14 @@ def docs_of(project: Project, subject: str) -> Path:
     return project.home / "data-docs" / project.dataset / subject
 
 
-def pixel_reader(lake: Lake, samples: pa.Table) -> ReadPixels:
+class Pictures(Protocol):
+    """Where pictures are read: a lake, or a source in none."""
+
+    def read_images(self, samples: pa.Table) -> list[bytes]:
+        """The image files of some samples, in their order."""
+
+
+def pixel_reader(lake: Pictures, samples: pa.Table) -> ReadPixels:
     """ids -> uint8 [n, h, w, 3]: the version's pictures, brought to one size when they are not of one already."""
     sizes = samples.select(["width", "height"]).group_by(["width", "height"]).aggregate([])
     one = sizes.num_rows == 1 and max(sizes["width"][0].as_py(), sizes["height"][0].as_py()) <= PREVIEW
@@ -204,11 +231,3 @@ def _reference_of_batch(lake: Lake, dataset: str, batch: str) -> Version | None:
             return version
         number = version.parents[0] if version.parents else None
     return None
-
-
-def twins(lake: Lake, project: Project, ref: str = "main") -> pa.Table:
-    """Pictures of val or test that are in another split too (quality.leaks.PAIRS), confirmed on pixels."""
-    from sevenfold.quality.veracity import duplicate_pairs
-
-    samples = lake.samples(project.dataset, ref)
-    return duplicate_pairs(samples, policy=policy_of(project).veracity, read_pixels=pixel_reader(lake, samples))

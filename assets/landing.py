@@ -31,6 +31,7 @@ def landing(
         project.dataset,
         context.partition_key,
         classes=project.classes,
+        accepts=project.decode,
         workers=project.workers,
         progress=progress,
     )

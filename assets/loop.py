@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from sevenfold.assets import committing, judging, mining, reporting, reviewing
+from sevenfold.assets import committing, judging, mining, reporting, reviewing, twinning
 from sevenfold.assets.checks import as_results, specs
 from sevenfold.assets.landing import shards
 from sevenfold.quality.verdict import VS
@@ -109,7 +109,7 @@ def decisions(
     version = lake.version(project.dataset, config.ref)
     decided = reviewing.read_decisions(Path(config.file)) if config.file else []
     if config.twins:
-        decided += reviewing.exclude_twins(judging.twins(lake, project, config.ref))
+        decided += reviewing.exclude_twins(twinning.cross_split(lake, project, config.ref))
     reviewed = reviewing.decisions_to_overlay(
         lake.samples_of(version.content_id),
         decided,

@@ -24,13 +24,13 @@ EACH_REASON = 6
 """Quarantined inputs shown for each reason."""
 
 
-def quarantine(lake: Lake, project: Project) -> Grid | None:
-    """A few inputs of each reason, over all batches; pictures come from the sources, where they still lie."""
+def quarantine(lake: Lake, project: Project, batches: Sequence[Batch] | None = None) -> Grid | None:
+    """A few inputs of each reason, over some batches (None: all); pictures come from the sources, if still there."""
     images: dict[str, bytes] = {}
     chosen: list[dict[str, Any]] = []
     total = 0
     seen: Counter[str] = Counter()
-    for batch in lake.batches(project.dataset):
+    for batch in lake.batches(project.dataset) if batches is None else batches:
         rows = lake.quarantine(project.dataset, batch.batch).to_pylist()
         total += len(rows)
         mine = []
@@ -38,7 +38,7 @@ def quarantine(lake: Lake, project: Project) -> Grid | None:
             seen[row["reason"]] += 1
             if seen[row["reason"]] <= EACH_REASON:
                 mine.append(row)
-        images |= _from_source(batch, [row["path"] for row in mine])
+        images |= from_source(batch, [row["path"] for row in mine])
         chosen += mine
     if not total:
         return None
@@ -56,7 +56,7 @@ def queue(lake: Lake, project: Project, line: Sequence[Version], kind: str) -> G
         shown = table.filter(pc.equal(table["kind"], "suspected_label")) if kind == "suspected" else table
         truth = _reviewed(lake, project, name)
         samples = lake.samples_of(version.content_id)
-        images = _pictures(lake, samples, _first(shown))
+        images = pictures(lake, samples, _first(shown))
         if kind == "suspected":
             return suspected_grid(shown, images, f"Labels that look wrong in {version.name}.", truth=truth, limit=TILES)
         what = "uncertain samples of the pool" if kind == "hard" else "as many of the pool at random, for comparison"
@@ -81,13 +81,13 @@ def drifted(lake: Lake, project: Project, version: Version) -> tuple[Grid | None
             continue
         before = lake.samples(project.dataset, fired[-1].reference)
         return (
-            sample_grid(mine, _pictures(lake, mine, _ids(mine)), f"{batch.batch}: {fired[-1].message}", limit=TILES),
-            sample_grid(before, _pictures(lake, before, _ids(before)), f"From {fired[-1].reference}.", limit=TILES),
+            sample_grid(mine, pictures(lake, mine, _ids(mine)), f"{batch.batch}: {fired[-1].message}", limit=TILES),
+            sample_grid(before, pictures(lake, before, _ids(before)), f"From {fired[-1].reference}.", limit=TILES),
         )
     return None, None
 
 
-def _from_source(batch: Batch, paths: Sequence[str]) -> dict[str, bytes]:
+def from_source(batch: Batch, paths: Sequence[str]) -> dict[str, bytes]:
     """The bytes of inputs that can still be read; a source that moved away shows none."""
     if not paths:
         return {}
@@ -114,7 +114,8 @@ def _reviewed(lake: Lake, project: Project, queue: str) -> dict[str, str]:
     return found
 
 
-def _pictures(lake: Lake, samples: pa.Table, ids: Sequence[str]) -> dict[str, bytes]:
+def pictures(lake: Lake, samples: pa.Table, ids: Sequence[str]) -> dict[str, bytes]:
+    """Image bytes of those of the ids that are among a version's samples."""
     rows = samples.filter(pc.is_in(samples["id"], pa.array(ids, pa.string())))
     return dict(zip(rows["id"].to_pylist(), lake.read_images(rows), strict=True))
 

@@ -169,7 +169,7 @@ def read_decisions(path: Path) -> list[Decision]:
 
 
 def exclude_twins(pairs: pa.Table) -> list[Decision]:
-    """Leave out the train-side (else val-side) sample of each pair of twins (quality.leaks.PAIRS)."""
+    """Leave out the train-side (else val-side) sample of each pair of twins (quality.twins_pairs.PAIRS)."""
     kept = dict(zip(pairs["exclude"].to_pylist(), pairs["keep"].to_pylist(), strict=True))
     return [Decision(i, exclude=True, reason=f"shows the picture of {kept[i][:12]}") for i in sorted(kept)]
 

@@ -12,6 +12,9 @@ from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
 from sevenfold.storage.records import Version
 
+SUBSET = "subset"
+"""What the lists of ids of a forecast's subsets are called, so that their runs are not taken for runs of a version."""
+
 if TYPE_CHECKING:
     from sevenfold.quality.context import Gain
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 def results_of(lake: Lake, content_id: str, *, whole: bool = True) -> list[dict[str, Any]]:
     """The results of the finished runs that trained on this content id, oldest first.
 
-    `whole`: only runs that trained on all of it; a fold of out-of-fold scoring is none.
+    `whole`: only runs that trained on all of it; a fold of out-of-fold scoring is none, nor a subset of a forecast.
     """
     found = []
     ended = [e for e in lake.store.entries("runs") if e.key.endswith("/result.json")]
@@ -27,9 +30,15 @@ def results_of(lake: Lake, content_id: str, *, whole: bool = True) -> list[dict[
         result = json.loads(data)
         config = result.get("config")  # the combined result of out-of-fold scoring has none
         trained = config and config.get("epochs") != 0  # an evaluation of another version's model trains nothing
-        if trained and result["content_id"] == content_id and not (whole and config.get("hold_out")):
+        if trained and result["content_id"] == content_id and not (whole and _of_a_part(config)):
             found.append((entry.modified, result["run_id"], result))
     return [result for _, _, result in sorted(found, key=lambda f: f[:2])]
+
+
+def _of_a_part(config: dict[str, Any]) -> bool:
+    """Whether a run trained on a fold, or on a subset that a forecast chose."""
+    listed = str(config.get("select_ids") or "").rpartition("/")[2]
+    return bool(config.get("hold_out")) or listed.startswith(f"{SUBSET}-")
 
 
 def steps_of(lake: Lake, run: str) -> pa.Table:

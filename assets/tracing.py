@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sevenfold.quality.report import Edge, Lineage, Node
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
-from sevenfold.storage.records import Version
+from sevenfold.storage.records import Batch, Version
 
 
 def ancestors(lake: Lake, version: Version) -> list[Version]:
@@ -50,4 +52,17 @@ def lineage(lake: Lake, project: Project, version: Version) -> Lineage:
         edges.append(Edge(names[model.content_id], model.ref, "trained"))
         if model.parent:
             edges.append(Edge(model.parent, model.ref, "continued"))
+    return Lineage(tuple(nodes), tuple(edges))
+
+
+def batch_lineage(lake: Lake, project: Project, batch: Batch) -> Lineage:
+    """Where a batch came from and which versions hold it, the first and the newest three."""
+    key = f"batch:{batch.batch}"
+    source = Node("source", "source", Path(batch.source).name or batch.source, batch.kind)
+    nodes = [source, Node(key, "batch", batch.batch, f"{batch.counts['samples']:,} samples")]
+    edges = [Edge("source", key, "landed")]
+    holding = [v for v in lake.versions(project.dataset) if batch.batch in lake.manifest(v.content_id).batch_ids]
+    for version in holding[:1] + holding[1:][-3:]:
+        nodes.append(Node(version.name, "version", version.name))
+        edges.append(Edge(key, version.name))
     return Lineage(tuple(nodes), tuple(edges))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sevenfold.quality.checks import built_in, judge
-    from sevenfold.quality.context import Check, Context, Curve, Embeddings, Gain
+    from sevenfold.quality.context import Check, Context, Curve, Gain
     from sevenfold.quality.junit import junit_xml
-    from sevenfold.quality.policy import Policy, apply_suppressions, default_policy_yaml, is_suppressed, load_policy
+    from sevenfold.quality.policy import Policy, default_policy_yaml, load_policy
     from sevenfold.quality.predictions import out_of_sample
     from sevenfold.quality.scorecard import Scorecard, exit_code
     from sevenfold.quality.suite import default_suite_text
+    from sevenfold.quality.suppressions import apply_suppressions, is_suppressed
     from sevenfold.quality.verdict import RESULTS, SCHEMA, VS, Verdict, blocks, from_table, to_table
 
 _HOMES = {
@@ -22,19 +23,18 @@ _HOMES = {
     "Check": "context",
     "Context": "context",
     "Curve": "context",
-    "Embeddings": "context",
     "Gain": "context",
     "Policy": "policy",
     "Scorecard": "scorecard",
     "Verdict": "verdict",
-    "apply_suppressions": "policy",
+    "apply_suppressions": "suppressions",
     "blocks": "verdict",
     "built_in": "checks",
     "default_policy_yaml": "policy",
     "default_suite_text": "suite",
     "exit_code": "scorecard",
     "from_table": "verdict",
-    "is_suppressed": "policy",
+    "is_suppressed": "suppressions",
     "judge": "checks",
     "junit_xml": "junit",
     "load_policy": "policy",
@@ -48,7 +48,6 @@ __all__ = [
     "Check",
     "Context",
     "Curve",
-    "Embeddings",
     "Gain",
     "Policy",
     "Scorecard",

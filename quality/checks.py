@@ -8,16 +8,20 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.policy import apply_suppressions
-from sevenfold.quality.verdict import VS, Verdict
+from sevenfold.quality.plugins import Broken, load
+from sevenfold.quality.suppressions import apply_suppressions
+from sevenfold.quality.verdict import VS, Verdict, missing
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.progress import Progress, silent
 
 MODULES = (
     "validity",
+    "metadata",
     "suite",
     "variety",
     "veracity",
+    "labels",
+    "twins",
     "value",
     "volume",
     "volatility",
@@ -32,18 +36,32 @@ def built_in() -> tuple[Check, ...]:
     return tuple(sorted(found, key=lambda c: VS.index(c.v)))
 
 
+def registered() -> tuple[tuple[Check, ...], tuple[Broken, ...]]:
+    """The built-in checks and those of installed packages, by V; and the packages' that cannot be used."""
+    own = built_in()
+    others, broken = load(taken=[c.key for c in own])
+    return tuple(sorted([*own, *others], key=lambda c: VS.index(c.v))), tuple(broken)
+
+
+def names() -> frozenset[str] | None:
+    """The `V.check` that a policy may name; None (any) while a package's checks cannot be known."""
+    checks, broken = registered()
+    return None if broken else frozenset(c.key for c in checks)
+
+
 def judge(
     context: Context, *, checks: Sequence[Check] | None = None, progress: Progress | None = None
 ) -> list[Verdict]:
-    """Run the checks for this kind of subject (None: all built in) and apply the policy's suppressions.
+    """Run the checks for this kind of subject (None: all that are registered) and apply the policy's suppressions.
 
-    What lacks its input says so as ``not_measurable``. An exception in a check becomes a verdict ``crashed`` with the
-    error as its message, except what the user has to mend before anything can be judged (SevenfoldError), which is
-    raised.
+    What lacks its input says so as ``not_measurable``, and so does what the policy disables. An exception in a check
+    becomes a verdict ``crashed`` with the error as its message, except what the user has to mend before anything can
+    be judged (SevenfoldError), which is raised.
     """
     progress = progress or silent
-    chosen = [c for c in (built_in() if checks is None else checks) if context.kind in c.kinds]
-    verdicts: list[Verdict] = []
+    found, broken = registered() if checks is None else (tuple(checks), ())
+    chosen = [c for c in found if context.kind in c.kinds]
+    verdicts: list[Verdict] = [b.verdict(context.subject) for b in broken]
     for done, check in enumerate(chosen):
         progress(done, len(chosen), check.key)
         verdicts += _answers(check, context)
@@ -57,6 +75,8 @@ def day(now: float) -> date:
 
 
 def _answers(check: Check, context: Context) -> list[Verdict]:
+    if check.key in context.policy.disable:
+        return [missing(check.v, check.name, context.subject, "Disabled in the policy.", "Take it out of `disable`.")]
     try:
         answer = check.run(context)
     except SevenfoldError:

@@ -13,9 +13,12 @@ import pyarrow.compute as pc
 
 from sevenfold.quality.policy import Policy
 from sevenfold.quality.verdict import VS, Verdict
+from sevenfold.storage.embeddings import Embeddings
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from sevenfold.quality.twins_describe import Described
 
 Kind = Literal["batch", "version"]
 ReadPixels = Callable[[Sequence[str]], "np.ndarray"]
@@ -41,15 +44,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """Vectors of samples: `ids` n strings, `vectors` float32 [n, d], and the producer, which names the encoder."""
-
-    ids: pa.Array
-    vectors: np.ndarray
-    producer: str
-
-
-@dataclass(frozen=True)
 class Context:
     """What is judged, and everything known about it. What there is none of is None or empty.
 
@@ -68,9 +62,11 @@ class Context:
     dynamics : id and el2n, forgetting, aum.
     annotations : id, annotator, label: several labels of one sample.
     steps : per-step times of a training run.
+    queues : name, made, reviewed (unix times) of the review queues that are to be answered.
     gain, curve : paired accuracies of two selections; runs on subsets.
     forecasts : forecasts made about earlier versions, as mappings.
     read_pixels : reads pictures; None where there are none to read.
+    described : descriptors of the rows' pictures, in their order, where the lake keeps them (see twins_describe).
     suite_path, docs_dir : the Great Expectations suite (None: the default one); where Data Docs are built (None: not).
     reference : the pinned version, as a context of its own.
     """
@@ -91,10 +87,12 @@ class Context:
     dynamics: pa.Table | None = None
     annotations: pa.Table | None = None
     steps: pa.Table | None = None
+    queues: pa.Table | None = None
     gain: Gain | None = None
     curve: Curve | None = None
     forecasts: Sequence[Mapping[str, Any]] = ()
     read_pixels: ReadPixels | None = None
+    described: Described | None = None
     suite_path: Path | None = None
     docs_dir: Path | None = None
     reference: Context | None = None
@@ -116,9 +114,7 @@ class Context:
 
         embeddings = self.embeddings
         if embeddings is not None:
-            mask = pc.invert(pc.is_in(embeddings.ids, known))
-            vectors = embeddings.vectors[mask.to_numpy(zero_copy_only=False)]
-            embeddings = Embeddings(embeddings.ids.filter(mask), vectors, embeddings.producer)
+            embeddings = embeddings.take(embeddings.ids.filter(pc.invert(pc.is_in(embeddings.ids, known))))
         return replace(
             self,
             rows=new(self.rows),
@@ -128,6 +124,7 @@ class Context:
             dynamics=new(self.dynamics),
             annotations=new(self.annotations),
             embeddings=embeddings,
+            described=None,
         )
 
 
@@ -135,13 +132,15 @@ class Context:
 class Check:
     """A check: `run` looks at a context and answers with a verdict or several, of the V and under the name given here.
 
-    `kinds` says what it is for; on other subjects it is not run.
+    `kinds` says what it is for; on other subjects it is not run. `worse` says whether a larger or a smaller statistic
+    (the effect, where its verdicts have one) is worse, for baselines; None: neither.
     """
 
     v: str
     name: str
     run: Callable[[Context], Verdict | Sequence[Verdict]]
     kinds: tuple[Kind, ...] = ("batch", "version")
+    worse: Literal["larger", "smaller"] | None = None
 
     def __post_init__(self) -> None:
         if self.v not in VS:

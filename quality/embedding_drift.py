@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from sevenfold.quality import drifted
 from sevenfold.quality import policy as limits
 from sevenfold.quality.classifier_test import classifier_test, scores_of
-from sevenfold.quality.context import Check, Context, Embeddings
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.mmd import mmd, witness_of
 from sevenfold.quality.sampling import seed_of, subsample
 from sevenfold.quality.verdict import Verdict, missing
+from sevenfold.storage.embeddings import Embeddings
 from sevenfold.storage.errors import SevenfoldError
 
 _WITNESSED = 100_000

@@ -14,22 +14,22 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit_xml(verdicts: Sequence[Verdict], *, name: str = "sevenfold") -> str:
     """Verdicts as a JUnit XML document.
 
-    A ``fail`` is a failure, ``not_measurable`` is skipped, a ``warn`` passes with its message on system-out. Findings
-    are counted, not listed: they are whole in the lake's verdict table.
+    A ``fail`` is a failure, ``crashed`` an error, ``not_measurable`` is skipped, a ``warn`` passes with its message on
+    system-out. Findings are counted, not listed: they are whole in the lake's verdict table.
     """
     root = ElementTree.Element("testsuites", name=_clean(name))
     for v in VS:
         mine = [x for x in verdicts if x.v == v]
         if not mine:
             continue
-        tally = {r: str(sum(x.result == r for x in mine)) for r in ("fail", "not_measurable")}
+        tally = {r: str(sum(x.result == r for x in mine)) for r in ("fail", "crashed", "not_measurable")}
         suite = ElementTree.SubElement(
             root,
             "testsuite",
             name=v,
             tests=str(len(mine)),
             failures=tally["fail"],
-            errors="0",
+            errors=tally["crashed"],
             skipped=tally["not_measurable"],
         )
         for verdict in mine:
@@ -53,6 +53,8 @@ def _case(suite: ElementTree.Element, verdict: Verdict) -> None:
     if verdict.result == "fail":
         kind = "blocking" if verdict.blocking else "fail"
         ElementTree.SubElement(case, "failure", message=_clean(verdict.message), type=kind).text = body
+    elif verdict.result == "crashed":
+        ElementTree.SubElement(case, "error", message=_clean(verdict.message), type="crashed").text = body
     elif verdict.result == "not_measurable":
         ElementTree.SubElement(case, "skipped", message=_clean(verdict.message))
     else:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from sevenfold.quality.policy import is_suppressed
+from sevenfold.quality.suppressions import is_suppressed
 from sevenfold.quality.verdict import VS, Verdict, from_table
 
-_WORST_FIRST = ("fail", "warn", "pass", "not_measurable")
+_WORST_FIRST = ("crashed", "fail", "warn", "pass", "not_measurable")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Scorecard:
         return tuple(v for group in self.by_v.values() for v in group)
 
     def result(self, v: str) -> str | None:
-        """The worst result of one V (fail, warn, pass, not_measurable); None when nothing judged it."""
+        """The worst result of one V (crashed, fail, warn, pass, not_measurable); None when nothing judged it."""
         found = {x.result for x in self.by_v[v]}
         return next((r for r in _WORST_FIRST if r in found), None)
 
@@ -78,16 +78,19 @@ class Scorecard:
             for i, x in enumerate(self.by_v[v]):
                 lines.append(f"  {v if i == 0 else '':<10}  {x.check:<{width}}  {_summary(x)}".rstrip())
         for x in self.verdicts:
-            if x.result in ("warn", "fail"):
+            if x.result in ("warn", "fail", "crashed"):
                 lines += ["", f"{x.v}.{x.check}: {x.result.upper()}", f"  {x.message}"]
                 lines += [f"  What to do: {x.remedy}"] if x.remedy else []
         return "\n".join(lines) + "\n"
 
 
 def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
-    """0 when nothing failed, 1 when a check failed, 2 when ``strict`` and one warned (unless it was suppressed)."""
+    """3 when a check crashed, 1 when one failed (blocking or not), 2 when ``strict`` and one warned, else 0.
+
+    What was suppressed does not count.
+    """
     worst = {x.result for x in verdicts if not is_suppressed(x)}
-    return 1 if "fail" in worst else 2 if strict and "warn" in worst else 0
+    return 3 if "crashed" in worst else 1 if "fail" in worst else 2 if strict and "warn" in worst else 0
 
 
 def _summary(x: Verdict) -> str:
@@ -108,9 +111,10 @@ def _summary(x: Verdict) -> str:
 
 def _plain(x: Verdict, findings: bool) -> dict[str, Any]:
     row = asdict(x)
+    del row["data"]  # what plots are drawn from
     row["finding_count"] = len(x.findings)
-    row["findings"] = list(x.findings)
+    row["findings"], row["notes"] = list(x.findings), list(x.notes)
     row["interval"] = list(x.interval) if x.interval else None
     if not findings:
-        del row["findings"]
+        del row["findings"], row["notes"]
     return row

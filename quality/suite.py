@@ -1,7 +1,7 @@
-"""The Great Expectations suite: one DuckDB query makes a one-row metric frame, the suite validates it, docs are built.
+"""The Great Expectations suite: the metrics that it names make a one-row frame, the suite validates it, docs are built.
 
-A metric is ``<column>_<nulls|min|max|distinct|type>`` over rows and properties joined on id, plus ``rows``. Validating
-one row keeps Great Expectations fast at any size; the failing rows come from a follow-up query.
+A metric is ``rows`` or ``<column>_<nulls|min|max|...>`` (quality/frame.py). Validating one row keeps Great Expectations
+fast at any size; the failing rows are looked up when a rule failed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sevenfold.quality.context import Check, Context
+from sevenfold.quality.frame import forms, metrics, offenders, split_metric
 from sevenfold.quality.verdict import Verdict
 from sevenfold.storage.errors import SevenfoldError
 
 DEFAULT_SUITE = Path(__file__).with_name("suites") / "default.json"
 """The suite that ships with the package; `sevenfold init` copies it for the user to edit."""
-
-_REDUCTIONS = ("nulls", "min", "max", "distinct", "type")
 
 
 def default_suite_text() -> str:
@@ -64,37 +62,10 @@ def load_suite(path: str | Path | None = None) -> dict[str, Any]:
     return {"name": str(suite.get("name") or path.stem), "notes": suite.get("notes"), "expectations": listed}
 
 
-def metrics(rows: pa.Table, properties: pa.Table | None = None) -> dict[str, Any]:
-    """All metrics of rows joined with properties on id, from one DuckDB query. Types are Arrow's names.
-
-    Values are Python numbers and strings; the min and max of an empty or all-null column are None.
-    """
-    import duckdb
-
-    table = _joined(rows, properties)
-    plain = [f for f in table.schema if not pa.types.is_nested(f.type)]
-    parts = ["count(*) as rows"]
-    for field in plain:
-        name, quoted = field.name, _quote(field.name)
-        parts += [
-            f"count(*) - count({quoted}) as {_quote(name + '_nulls')}",
-            f"min({quoted}) as {_quote(name + '_min')}",
-            f"max({quoted}) as {_quote(name + '_max')}",
-            f"count(distinct {quoted}) as {_quote(name + '_distinct')}",
-        ]
-    with duckdb.connect() as connection:
-        connection.register("samples", table)
-        answer = connection.sql(f"select {', '.join(parts)} from samples").to_arrow_table()
-    values: dict[str, Any] = answer.to_pylist()[0]
-    for field in table.schema:
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        values[f"{field.name}_type"] = str(kind).replace("large_", "")
-    return values
-
-
 def validate(
     rows: pa.Table,
     properties: pa.Table | None = None,
+    metadata: pa.Table | None = None,
     *,
     subject: str,
     suite_path: str | Path | None = None,
@@ -105,7 +76,7 @@ def validate(
 
     Parameters
     ----------
-    rows, properties : samples, and float columns keyed by id.
+    rows, properties, metadata : samples; float columns and the user's own columns of the same samples, keyed by id.
     suite_path : the suite file; the default suite for None.
     docs_dir : the folder that Data Docs are built into (created; its earlier docs are replaced).
     at : unix time of the check run, shown in Data Docs; None leaves it to Great Expectations.
@@ -118,15 +89,14 @@ def validate(
     spec = load_suite(suite_path)
     where = str(suite_path or DEFAULT_SUITE)
     where_said = str(suite_path) if suite_path else "your own copy of the default suite (`sevenfold init` writes one)"
-    frame = metrics(rows, properties)
+    frame = metrics((entry["kwargs"]["column"] for entry in spec["expectations"]), rows, properties, metadata)
     results, docs = _run(frame, spec, where=where, subject=subject, docs_dir=docs_dir, at=at)
-    table = _joined(rows, properties)
     broken, findings, worst = [], [], "pass"
     for entry, result in zip(spec["expectations"], results, strict=True):
         if result["success"]:
             continue
         broken.append(_in_words(entry, result, frame))
-        findings += _offenders(entry, table)
+        findings += offenders(entry["kwargs"]["column"], entry["kwargs"], rows, properties, metadata)
         worst = "warn" if entry.get("severity") == "warning" and worst != "fail" else "fail"
     n = len(results)
     said = f"{len(broken)} of {n} expectations of the suite {spec['name']!r} failed"
@@ -233,41 +203,8 @@ def _in_words(entry: Mapping[str, Any], result: Mapping[str, Any], frame: Mappin
 
 
 def _missing(metric: str) -> str:
-    column, _, reduction = metric.rpartition("_")
-    if column and reduction in _REDUCTIONS:
-        return f"the column {column!r} is missing"
-    return f"a metric is rows or <column>_<{'|'.join(_REDUCTIONS)}>"
-
-
-def _offenders(entry: Mapping[str, Any], table: pa.Table) -> list[str]:
-    """The ids of the rows behind a failing null or range rule; none for rules about the whole table."""
-    kwargs = entry["kwargs"]
-    column, _, reduction = kwargs["column"].rpartition("_")
-    if column not in table.column_names or "id" not in table.column_names:
-        return []
-    values = table[column]
-    if reduction == "nulls":
-        bad = pc.is_null(values)
-    elif reduction in ("min", "max"):
-        low, high = kwargs.get("min_value"), kwargs.get("max_value")
-        if "value_set" in kwargs:
-            bad = pc.invert(pc.is_in(values, pa.array(kwargs["value_set"])))
-        elif low is None and high is None:
-            return []
-        else:
-            sides = [pc.less(values, low)] if low is not None else []
-            sides += [pc.greater(values, high)] if high is not None else []
-            bad = sides[0] if len(sides) == 1 else pc.or_(*sides)
-    else:
-        return []
-    return sorted(i or "" for i in table.filter(pc.fill_null(bad, False))["id"].to_pylist())
-
-
-def _joined(rows: pa.Table, properties: pa.Table | None) -> pa.Table:
-    if properties is None:
-        return rows
-    extra = ["id", *(c for c in properties.column_names if c not in rows.column_names)]
-    return rows.join(properties.select(extra), "id", join_type="left outer")
+    parts = split_metric(metric)
+    return f"the column {parts[0]!r} is missing" if parts else forms()
 
 
 def _parse(text: str, path: Path) -> Any:
@@ -281,14 +218,11 @@ def _parse(text: str, path: Path) -> Any:
     return json.loads(text)
 
 
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _suite(context: Context) -> Verdict:
     return validate(
         context.rows,
         context.properties,
+        context.metadata,
         subject=context.subject,
         suite_path=context.suite_path,
         docs_dir=context.docs_dir,

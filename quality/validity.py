@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import wilson
+from sevenfold.quality.keys64 import repeated
 from sevenfold.quality.verdict import Verdict
 
 SPLITS = ("train", "val", "test", "pool")
@@ -100,18 +101,13 @@ def broken_rules(rows: pa.Table, classes: Sequence[str] | None = None) -> dict[s
 
     Rules whose columns are missing are not judged (the suite judges the schema).
     """
-    n, has = rows.num_rows, set(rows.column_names)
+    has = set(rows.column_names)
     out: dict[str, np.ndarray] = {}
     for name in ("width", "height", "channels", "bytes", "size"):
         if name in has:
             out[f"{name} missing or zero"] = ~_mask(pc.greater(rows[name], 0))
     if "id" in has:
-        codes = pc.dictionary_encode(rows["id"].combine_chunks()).indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        known = codes >= 0
-        repeats = np.zeros(n, bool)
-        if known.any():
-            repeats[known] = np.bincount(codes[known])[codes[known]] > 1
-        out["id missing"], out["id occurs twice"] = ~known, repeats
+        out["id missing"], out["id occurs twice"] = ~_mask(pc.is_valid(rows["id"])), repeated(rows["id"])
     if "split" in has:
         out["unknown split"] = ~_mask(pc.is_in(rows["split"], pa.array(SPLITS)))
         if "label" in has:
@@ -121,11 +117,7 @@ def broken_rules(rows: pa.Table, classes: Sequence[str] | None = None) -> dict[s
         known = _mask(pc.is_in(rows["label"], pa.array(list(classes), pa.string())))
         out["label not among the classes"] = _mask(pc.is_valid(rows["label"])) & ~known
     if {"ext", "format"} <= has:
-        wrong = np.zeros(n, bool)
-        pairs = zip(rows["ext"].to_pylist(), rows["format"].to_pylist(), strict=True)
-        for i, (ext, form) in enumerate(pairs):
-            wrong[i] = form in SUFFIXES and (ext or "").lower().lstrip(".") not in SUFFIXES[form]
-        out["extension contradicts the format"] = wrong
+        out["extension contradicts the format"] = _contradicting(rows["ext"], rows["format"])
     return {rule: mask for rule, mask in out.items() if mask.any()}
 
 
@@ -166,6 +158,23 @@ def invalid_share(
         else "",
         findings=tuple(sorted({i or "" for i in rows["id"].filter(pa.array(bad)).to_pylist()})) if count else (),
     )
+
+
+def _contradicting(exts: pa.ChunkedArray, formats: pa.ChunkedArray) -> np.ndarray:
+    """bool [n]: a known format under an extension that is not its own. There are few pairs, however many rows."""
+    codes, words = [], []
+    for column in (exts, formats):
+        coded = column.combine_chunks().dictionary_encode()
+        codes.append(coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False))
+        words.append([*coded.dictionary.to_pylist(), None])
+    table = np.array(
+        [
+            [form in SUFFIXES and (ext or "").lower().lstrip(".") not in SUFFIXES[form] for form in words[1]]
+            for ext in words[0]
+        ],
+        bool,
+    )
+    return table[codes[0], codes[1]]
 
 
 def _mask(values: Any) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Value: what does chosen data contribute? The held-out gain of one selection over another, over paired seeds."""
+"""Value: what does data contribute? The gain of one selection over another, over paired seeds; all checks of the V.
+
+The value of single samples is in sample_value.py, what training itself says of them in learned.py.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sevenfold.intervals import mean_interval
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import mean_interval
+from sevenfold.quality.learned import dynamics
+from sevenfold.quality.sample_value import sample_value
 from sevenfold.quality.verdict import Verdict, missing
 
 
@@ -100,4 +105,46 @@ def _gain(context: Context) -> Verdict:
     )
 
 
-CHECKS = (Check("value", "selection_gain", _gain, ("version",)),)
+def _sample_value(context: Context) -> Verdict:
+    found = context.embeddings
+    if found is None:
+        return missing(
+            "value",
+            "sample_value",
+            context.subject,
+            "The samples have no embeddings, which kNN-Shapley values need.",
+            f"Run `sevenfold embed {context.subject}`.",
+        )
+    return sample_value(
+        context.rows,
+        found.ids,
+        found.vectors,
+        subject=context.subject,
+        policy=context.policy.value,
+        producer=found.producer,
+    )
+
+
+def _dynamics(context: Context) -> Verdict:
+    if context.dynamics is None:
+        return missing(
+            "value",
+            "dynamics",
+            context.subject,
+            "No training of these samples under these labels was noted.",
+            f"Run `sevenfold train {context.subject}`, with several seeds for steadier numbers (`--seeds 0,1,2`).",
+        )
+    return dynamics(
+        context.rows,
+        context.dynamics,
+        subject=context.subject,
+        policy=context.policy.value,
+        predictions=context.predictions,
+    )
+
+
+CHECKS = (
+    Check("value", "selection_gain", _gain, ("version",)),
+    Check("value", "sample_value", _sample_value, ("version",)),
+    Check("value", "dynamics", _dynamics, ("version",)),
+)

@@ -1,26 +1,29 @@
-"""Variety: does it cover the world it claims? Classes, their balance, repeats, and the smallest slice."""
+"""Variety: does it cover the world it claims? Classes, their balance, repeats; the list of all its checks."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import effective_number, wilson
+from sevenfold.quality import coverage, odd_images, slices
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import effective_number, wilson, wilson_half_width
+from sevenfold.quality.repeats import repeated
 from sevenfold.quality.verdict import Verdict
 
 
 def class_counts(rows: pa.Table, classes: Sequence[str] | None = None) -> dict[str, int]:
     """Labelled samples per class, in the order of ``classes`` (then any others by name); empty classes count 0."""
-    found = Counter(label for label in rows["label"].to_pylist() if label is not None)
+    counted = pc.value_counts(rows["label"])
+    pairs = zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)
+    found = {label: int(k) for label, k in pairs if label is not None}
     names = list(classes or ())
     names += sorted(set(found) - set(names))
-    return {name: found[name] for name in names}
+    return {name: found.get(name, 0) for name in names}
 
 
 def effective_classes(
@@ -95,10 +98,8 @@ def duplicate_share(rows: pa.Table, *, subject: str, policy: limits.Variety, ali
     Findings: every sample after the first of its pixel digest.
     """
     n = rows.num_rows + aliases
-    digests = pc.dictionary_encode(rows["pixel_digest"].combine_chunks()).indices.to_numpy(zero_copy_only=False)
-    first = np.zeros(rows.num_rows, bool)
-    first[np.unique(digests, return_index=True)[1]] = True
-    repeats = int((~first).sum())
+    again = repeated(rows["pixel_digest"])
+    repeats = int(again.sum())
     share = (repeats + aliases) / n if n else 0.0
     high = share > policy.max_duplicate_share
     return Verdict(
@@ -114,41 +115,7 @@ def duplicate_share(rows: pa.Table, *, subject: str, policy: limits.Variety, ali
         message=f"{repeats} samples repeat the pixels of another, and {aliases} inputs were byte-for-byte aliases "
         f"({share:.2%} of {n}).",
         remedy="Exclude the repeats listed; check whether the source delivers files twice." if high else "",
-        findings=tuple(rows["id"].filter(pa.array(~first)).to_pylist()),
-    )
-
-
-def smallest_slice(
-    rows: pa.Table, *, subject: str, policy: limits.Variety, classes: Sequence[str] | None = None
-) -> Verdict:
-    """The smallest class x split slice; fails in a required split, else warns. Findings: the slices too small."""
-    labelled = rows.filter(pc.is_valid(rows["label"]))
-    counts: Counter[tuple[str, str]] = Counter(
-        zip(labelled["split"].to_pylist(), labelled["label"].to_pylist(), strict=True)
-    )
-    splits = sorted({split for split, _ in counts} | set(policy.required_splits))
-    names = list(class_counts(labelled, classes))
-    slices = {(split, name): counts[split, name] for split in splits for name in names}
-    if not slices:
-        return Verdict("variety", "smallest_slice", subject, "not_measurable", message="No sample has a label.")
-    small = sorted((k, s) for s, k in slices.items() if k < policy.min_slice)
-    required = [s for _, s in small if s[0] in policy.required_splits]
-    (split, name), count = min(slices.items(), key=lambda item: (item[1], item[0]))
-    half = wilson_half_width(count)
-    return Verdict(
-        v="variety",
-        check="smallest_slice",
-        subject=subject,
-        result="fail" if required else "warn" if small else "pass",
-        statistic=float(count),
-        statistic_name="samples in the smallest class x split slice",
-        n=labelled.num_rows,
-        thresholds={"min_slice": float(policy.min_slice)},
-        message=f"The smallest slice, {name!r} in {split}, has {count} samples: an accuracy there is known within "
-        f"{100 * half:.0f} points at best. {len(small)} of {len(slices)} slices have fewer than {policy.min_slice}"
-        + (f", {len(required)} of them in a required split." if required else "."),
-        remedy="Collect or label more of the slices listed." if small else "",
-        findings=tuple(f"slice:{s}/{c}" for _, (s, c) in small),
+        findings=tuple(rows["id"].filter(pa.array(again)).to_pylist()),
     )
 
 
@@ -172,13 +139,11 @@ def _repeats(context: Context) -> Verdict:
     return duplicate_share(context.rows, subject=context.subject, policy=context.policy.variety, aliases=aliases)
 
 
-def _smallest(context: Context) -> Verdict:
-    return smallest_slice(context.rows, subject=context.subject, policy=context.policy.variety, classes=context.classes)
-
-
 CHECKS = (
     Check("variety", "effective_classes", _effective),
     Check("variety", "balance", _balance),
     Check("variety", "duplicate_share", _repeats),
-    Check("variety", "smallest_slice", _smallest, ("version",)),
+    *slices.CHECKS,
+    *coverage.CHECKS,
+    *odd_images.CHECKS,
 )

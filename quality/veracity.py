@@ -1,23 +1,13 @@
-"""Veracity: can the labels and the splits be trusted? Contradictions, leaks between splits, and label errors."""
+"""Veracity: contradictory labels. (Label errors and annotators: labels.py; pictures in two splits: twins.py.)"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sevenfold.quality import leaks
-from sevenfold.quality import policy as limits
-from sevenfold.quality.context import Check, Context, ReadPixels
-from sevenfold.quality.label_noise import estimate_label_noise, suspects
-from sevenfold.quality.predictions import probabilities
+from sevenfold.quality.context import Check, Context
+from sevenfold.quality.contradictions import contradicting
 from sevenfold.quality.verdict import Verdict
-
-MIN_AGREEMENT = 0.5
-"""Below this share of predictions that equal their label a model is too weak to accuse anybody."""
 
 
 def contradictory(
@@ -29,8 +19,8 @@ def contradictory(
     the ids of all samples admitted with a contradiction, else those that contradict the reference, else the
     quarantined paths.
     """
-    inside = _contradictions(rows, rows)
-    against = _contradictions(rows, reference_rows) if reference_rows is not None and not inside else []
+    inside = contradicting(rows, rows)
+    against = contradicting(rows, reference_rows) if reference_rows is not None and not inside else []
     aside: list[str] = []
     if quarantine is not None:
         aside = quarantine.filter(pc.equal(quarantine["reason"], "contradictory"))["path"].to_pylist()
@@ -55,170 +45,9 @@ def contradictory(
     )
 
 
-def cross_split_duplicates(
-    rows: pa.Table,
-    *,
-    subject: str,
-    policy: limits.Veracity,
-    read_pixels: ReadPixels | None = None,
-) -> Verdict:
-    """A picture of val or test in another split too, exactly or nearly; in train it fails and blocks promotion.
-
-    In the pool it warns: labelled there, it would leak. Without ``read_pixels`` near-duplicates are candidates only and
-    warn. Findings: the twin to exclude of each pair (never a test sample), those that fail first, candidates last.
-    See :func:`duplicate_pairs`.
-    """
-    pairs = duplicate_pairs(rows, policy=policy, read_pixels=read_pixels).to_pylist()
-    sure = [p for p in pairs if p["kind"] != "candidate"]
-    twins = _distinct(p["exclude"] for p in sure if p["exclude_split"] != "pool")
-    pooled = _distinct(p["exclude"] for p in sure if p["exclude_split"] == "pool")
-    unsure = [
-        i for i in _distinct(p["exclude"] for p in pairs if p["kind"] == "candidate") if i not in {*twins, *pooled}
-    ]
-    exact = len(_distinct(p["exclude"] for p in sure if p["kind"] == "exact" and p["exclude_split"] != "pool"))
-    said = f"{len(twins)} samples show a picture of another split ({exact} pixel for pixel)"
-    between = sorted({f"{p['keep_split']}/{p['exclude_split']}" for p in sure if p["exclude_split"] != "pool"})
-    said += f", between {', '.join(between)}" if between else ""
-    said += f"; {len(pooled)} of the pool show one of val or test" if pooled else ""
-    said += f"; {len(unsure)} are candidates by perceptual hash, not confirmed on pixels" if unsure else ""
-    remedy = "Check again with the pixels at hand." if unsure else ""
-    if twins or pooled:
-        wait = "; promotion waits for it" if twins else ", or they leak once they are labelled"
-        remedy = f"Exclude them (`sevenfold review --exclude-twins --commit`){wait}."
-    return Verdict(
-        v="veracity",
-        check="cross_split_duplicates",
-        subject=subject,
-        result="fail" if twins else "warn" if pooled or unsure else "pass",
-        blocking=True,
-        statistic=float(len(twins)),
-        statistic_name="samples that show a picture of another split",
-        n=rows.num_rows,
-        thresholds={
-            "max_hash_bits": float(policy.max_hash_bits),
-            "max_pixel_distance": policy.max_pixel_distance,
-        },
-        message=said + ".",
-        remedy=remedy,
-        findings=tuple(twins + pooled + unsure),
-    )
-
-
-def _distinct(ids: Iterable[str]) -> list[str]:
-    """Each id once, in order of first appearance."""
-    return list(dict.fromkeys(ids))
-
-
-def duplicate_pairs(rows: pa.Table, *, policy: limits.Veracity, read_pixels: ReadPixels | None = None) -> pa.Table:
-    """Pictures of val or test that occur in another split too (:data:`leaks.PAIRS`): exact pairs, then near ones.
-
-    Without a reader of pixels the near ones are candidates.
-    """
-    near = leaks.hash_candidates(rows, policy.max_hash_bits)
-    if read_pixels is not None:
-        near = leaks.confirm(near, read_pixels, policy.max_pixel_distance)
-    return pa.concat_tables([leaks.exact_pairs(rows), near])
-
-
-def label_errors(
-    probs: np.ndarray, labels: np.ndarray, ids: Sequence[str], *, subject: str, policy: limits.Veracity
-) -> Verdict:
-    """The share of wrong labels, estimated; warns and fails by the interval's upper bound (see ``label_noise``).
-
-    Parameters
-    ----------
-    probs : float [n, k], each row from a model that was not trained on that sample.
-    labels : int [n], the class index of each label.
-    ids : the n sample ids. Findings are those above the cut that the estimate sets, the most suspect first.
-    """
-    n = len(labels)
-    noise = estimate_label_noise(probs, labels) if n >= policy.min_n else None
-    weak = noise is not None and 1 - noise.differs < MIN_AGREEMENT
-    thresholds = {"warn_error_share": policy.warn_error_share, "fail_error_share": policy.fail_error_share}
-    if noise is None or weak:
-        why = (
-            f"{n} out-of-fold predictions; the estimate needs {policy.min_n}, and 30 for most classes."
-            if noise is None
-            else f"The model agrees with only {1 - noise.differs:.0%} of the labels: too weak to tell its errors apart."
-        )
-        return Verdict(
-            "veracity",
-            "label_errors",
-            subject,
-            "not_measurable",
-            n=n,
-            thresholds=thresholds,
-            message=why,
-            remedy="Score more samples out of fold, or with a better model.",
-        )
-    low, high = noise.interval
-    result = "fail" if high > policy.fail_error_share else "warn" if high > policy.warn_error_share else "pass"
-    found = suspects(probs, labels, noise.share)
-    return Verdict(
-        v="veracity",
-        check="label_errors",
-        subject=subject,
-        result=result,
-        statistic=noise.share,
-        statistic_name="estimated share of wrong labels",
-        interval=noise.interval,
-        n=n,
-        thresholds=thresholds,
-        message=f"About {noise.share:.1%} of {n} labels are wrong ({low:.1%} to {high:.1%}), judged where the model is "
-        f"surest; {noise.differs:.1%} of all predictions differ from their label. {len(found)} suspects are listed.",
-        remedy="Review the samples listed, the most suspect first." if result != "pass" else "",
-        findings=tuple(ids[i] for i in found),
-    )
-
-
-def label_errors_of(
-    predictions: pa.Table | None, *, subject: str, policy: limits.Veracity, classes: Sequence[str]
-) -> Verdict:
-    """:func:`label_errors` from a table of out-of-sample predictions; rows without a known label are left out."""
-    index = {c: i for i, c in enumerate(classes)}
-    if predictions is None:
-        return label_errors(np.zeros((0, len(index))), np.zeros(0, int), [], subject=subject, policy=policy)
-    labels = np.array([index.get(c, -1) for c in predictions["label"].to_pylist()], dtype=np.int64)
-    known = np.flatnonzero(labels >= 0)
-    ids = predictions["id"].to_pylist()
-    return label_errors(
-        probabilities(predictions, classes)[known],
-        labels[known],
-        [ids[i] for i in known],
-        subject=subject,
-        policy=policy,
-    )
-
-
-def _contradictions(rows: pa.Table, others: pa.Table) -> list[str]:
-    """The ids of labelled rows whose pixels occur among the others under another label, sorted."""
-    seen: dict[str, set[str]] = defaultdict(set)
-    for digest, label in zip(others["pixel_digest"].to_pylist(), others["label"].to_pylist(), strict=True):
-        if label is not None:
-            seen[digest].add(label)
-    columns = (rows[c].to_pylist() for c in ("id", "pixel_digest", "label"))
-    return sorted(i for i, d, label in zip(*columns, strict=True) if label is not None and seen.get(d, set()) - {label})
-
-
 def _contradictory(context: Context) -> Verdict:
     reference = context.reference.rows if context.reference and context.kind == "batch" else None
     return contradictory(context.rows, context.quarantine, subject=context.subject, reference_rows=reference)
 
 
-def _leaks(context: Context) -> Verdict:
-    return cross_split_duplicates(
-        context.rows, subject=context.subject, policy=context.policy.veracity, read_pixels=context.read_pixels
-    )
-
-
-def _label_errors(context: Context) -> Verdict:
-    return label_errors_of(
-        context.predictions, subject=context.subject, policy=context.policy.veracity, classes=context.classes
-    )
-
-
-CHECKS = (
-    Check("veracity", "contradictory_labels", _contradictory),
-    Check("veracity", "cross_split_duplicates", _leaks, ("version",)),
-    Check("veracity", "label_errors", _label_errors, ("version",)),
-)
+CHECKS = (Check("veracity", "contradictory_labels", _contradictory),)

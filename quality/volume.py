@@ -1,23 +1,21 @@
-"""Volume: is there enough? Slices that can be tested, and a learning curve that says what more data would bring."""
+"""Volume: is there enough? Slices that can be tested, what more data would bring, and whether past forecasts held."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson, wilson_half_width
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import wilson_half_width
+from sevenfold.quality.forecast import FARTHEST, LearningCurve, fit_learning_curve
 from sevenfold.quality.variety import class_counts
 from sevenfold.quality.verdict import Verdict
-
-_EXPONENTS = np.geomspace(0.02, 2.0, 120)
-_FARTHEST = 100.0  # a forecast beyond this many times the largest size measured counts as "never"
 
 
 def slice_precision(
@@ -60,74 +58,6 @@ def samples_for_half_width(half_width: float) -> int:
     return n
 
 
-@dataclass(frozen=True)
-class LearningCurve:
-    """error(n) = a n^-b + c, and bootstrap draws [r, 3] of (a, b, c)."""
-
-    a: float
-    b: float
-    c: float
-    draws: np.ndarray
-    largest: float
-
-    def error(self, n: float) -> tuple[float, tuple[float, float]]:
-        """The expected error at n and its 95 % interval."""
-        draws = self.draws[:, 0] * n ** -self.draws[:, 1] + self.draws[:, 2]
-        return self._with_interval(self.a * n**-self.b + self.c, draws)
-
-    def gain_per_thousand(self, n: float) -> tuple[float, tuple[float, float]]:
-        """How much lower the error gets with 1,000 more samples than n, and its interval."""
-        step = n + 1000.0
-        draws = self.draws[:, 0] * (n ** -self.draws[:, 1] - step ** -self.draws[:, 1])
-        return self._with_interval(self.a * (n**-self.b - step**-self.b), draws)
-
-    def needed(self, target: float) -> tuple[float, tuple[float, float]]:
-        """The n at which the error reaches ``target``, and its interval; inf where it never does.
-
-        Beyond 100 times the largest size measured counts as never: the fit says nothing there.
-        """
-        draws = _solve(self.draws[:, 0], self.draws[:, 1], self.draws[:, 2], target)
-        value = _solve(np.array([self.a]), np.array([self.b]), np.array([self.c]), target)
-        both = [np.where(x > _FARTHEST * self.largest, math.inf, x) for x in (value, draws)]
-        low, high = np.quantile(both[1], [0.025, 0.975], method="nearest")
-        point = float(both[0][0])
-        return point, (min(point, float(low)), max(point, float(high)))
-
-    @staticmethod
-    def _with_interval(point: float, draws: np.ndarray) -> tuple[float, tuple[float, float]]:
-        low, high = np.quantile(draws, [0.025, 0.975])
-        return float(point), (min(float(point), float(low)), max(float(point), float(high)))
-
-
-def fit_learning_curve(sizes: Sequence[float], errors: Sequence[float], *, draws: int = 400) -> LearningCurve:
-    """Least squares of a n^-b + c with a, c >= 0 and b in 0.02..2, and a residual bootstrap.
-
-    For each b on a fixed grid, a and c have a closed form, so the fit needs no starting point and always converges;
-    the draws are fitted together. Residuals are scaled by sqrt(N / (N - 3)). Same points, same answer.
-
-    Parameters
-    ----------
-    sizes, errors : one entry per run: training size and held-out error (0..1); several runs may share a size.
-
-    Raises
-    ------
-    ValueError
-        For fewer than 4 different sizes, or numbers that are not positive and finite.
-    """
-    n, y = np.asarray(sizes, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    if len(n) != len(y) or not (np.isfinite(n).all() and np.isfinite(y).all() and (n > 0).all() and (y >= 0).all()):
-        raise ValueError("a learning curve needs one finite error (>= 0) for each size (> 0)")
-    if len(np.unique(n)) < 4:
-        raise ValueError(f"{len(np.unique(n))} different sizes; three parameters need at least 4")
-    a, b, c = _least_squares(n, y[None])[0]
-    fitted = a * n**-b + c
-    scale = math.sqrt(len(y) / (len(y) - 3))
-    residuals = (y - fitted - (y - fitted).mean()) * scale
-    rng = np.random.default_rng(20240607)
-    resampled = fitted + residuals[rng.integers(0, len(y), (draws, len(y)))]
-    return LearningCurve(float(a), float(b), float(c), _least_squares(n, resampled), float(n.max()))
-
-
 def learning_curve(sizes: Sequence[float], errors: Sequence[float], *, subject: str, policy: limits.Volume) -> Verdict:
     """What more data would bring: samples needed for ``target_error``, else the gain of 1,000 more labels.
 
@@ -137,7 +67,11 @@ def learning_curve(sizes: Sequence[float], errors: Sequence[float], *, subject: 
     n = np.asarray(sizes, dtype=np.float64)
     kinds, runs = np.unique(n, return_counts=True)
     enough = int((runs >= policy.min_seeds).sum())
-    thresholds = {"min_sizes": float(policy.min_sizes), "min_seeds": float(policy.min_seeds)}
+    thresholds = {
+        "min_sizes": float(policy.min_sizes),
+        "min_seeds": float(policy.min_seeds),
+        "saturation_per_doubling": policy.saturation_per_doubling,
+    }
     if enough < policy.min_sizes:
         return Verdict(
             "volume",
@@ -147,20 +81,21 @@ def learning_curve(sizes: Sequence[float], errors: Sequence[float], *, subject: 
             n=len(n),
             thresholds=thresholds,
             message=f"{enough} training sizes have {policy.min_seeds} or more runs; a curve needs {policy.min_sizes}.",
-            remedy="Train on subsets of more sizes, spread evenly on a log scale.",
+            remedy=f"Train on subsets: sevenfold forecast {subject}.",
         )
-    curve = fit_learning_curve(sizes, errors)
+    curve = fit_learning_curve(sizes, errors, saturation=policy.saturation_per_doubling)
     largest = float(kinds[-1])
     gain, gain_span = curve.gain_per_thousand(largest)
     text = (
         f"Error = {curve.a:.3g} n^-{curve.b:.2f} + {curve.c:.3f} over {len(n)} runs of {len(kinds)} sizes up to "
         f"{largest:,.0f}; 1,000 more labels bring {100 * gain:.2f} points ({100 * gain_span[0]:.2f} to "
-        f"{100 * gain_span[1]:.2f})."
+        f"{100 * gain_span[1]:.2f}); {foresight(curve, 2)}; {foresight(curve, 5)}."
     )
-    common = {"v": "volume", "check": "learning_curve", "subject": subject, "n": len(n)}
+    common: dict[str, Any] = {"v": "volume", "check": "learning_curve", "subject": subject, "n": len(n)}
+    common["data"] = {"curve": drawn(curve, sizes, errors, policy.target_error)}
     if policy.target_error is None:
         return Verdict(
-            **common,  # type: ignore[arg-type]
+            **common,
             result="pass",
             statistic=gain,
             statistic_name="error removed by 1,000 more labels",
@@ -168,59 +103,111 @@ def learning_curve(sizes: Sequence[float], errors: Sequence[float], *, subject: 
             thresholds=thresholds,
             message=text + " The policy sets no target error.",
         )
-    need, (low, high) = curve.needed(policy.target_error)
+    need, (low, high), chance = curve.needed(policy.target_error)
     budget = policy.max_samples
     reached = math.isfinite(need)
     over = not reached or (budget is not None and need > budget)
     thresholds |= {"target_error": policy.target_error} | ({"max_samples": float(budget)} if budget else {})
-    until = f"{high:,.0f}" if math.isfinite(high) else "beyond what can be foreseen"
-    plan = (
-        f" An error of {policy.target_error:.1%} needs {need:,.0f} samples ({low:,.0f} to {until})."
-        if reached
-        else f" An error of {policy.target_error:.1%} is out of sight: not within {_FARTHEST:g} times the largest size."
-    )
     return Verdict(
-        **common,  # type: ignore[arg-type]
+        **common,
         result="warn" if over else "pass",
         statistic=need if reached else None,
         statistic_name=f"samples needed for an error of {policy.target_error:g}",
         interval=(low, high) if math.isfinite(high) else None,
         effect=gain,
         thresholds=thresholds,
-        message=text + plan,
+        message=f"{text} {takes(policy.target_error, need, low, high, chance)}",
         remedy="Better labels or a larger model may be cheaper than more samples." if over else "",
     )
 
 
-def _least_squares(n: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Best (a, b, c) for each row: float [p], float [r, p] -> float [r, 3]."""
-    x = n[None, :] ** -_EXPONENTS[:, None]  # [g, p]
-    xm, ym = x.mean(1), y.mean(1)
-    xx = ((x - xm[:, None]) ** 2).sum(1)
-    xy = (y - ym[:, None]) @ (x - xm[:, None]).T  # [r, g]
-    a = np.maximum(xy / xx, 0.0)
-    c = ym[:, None] - a * xm
-    through_zero = (y @ x.T) / (x**2).sum(1)
-    a, c = np.where(c < 0, np.maximum(through_zero, 0.0), a), np.maximum(c, 0.0)
-    # |y - a x - c|^2 expanded, so that no [r, g, p] array is built
-    sse = (
-        (y**2).sum(1)[:, None]
-        + a**2 * (x**2).sum(1)
-        + len(n) * c**2
-        - 2 * a * (y @ x.T)
-        - 2 * c * y.sum(1)[:, None]
-        + 2 * a * c * x.sum(1)
+def foresight(curve: LearningCurve, times: float) -> str:
+    """What the curve foretells at some times its largest size, in words."""
+    error, (low, high) = curve.error(times * curve.largest)
+    return f"with {times:g} times the samples the error is {error:.1%} ({low:.1%} to {high:.1%})"
+
+
+def takes(target: float, need: float, low: float, high: float, chance: float) -> str:
+    """What a target error takes, in words; inf for what cannot be foreseen."""
+    if not math.isfinite(need):
+        return f"An error of {target:.1%} is out of sight: not within {FARTHEST:g} times the largest size."
+    until = f"{high:,.0f}" if math.isfinite(high) else "beyond what can be foreseen"
+    return (
+        f"An error of {target:.1%} takes {need:,.0f} samples ({low:,.0f} to {until}) if the curve keeps its shape; "
+        f"the chance that it gets there is {chance:.0%}."
     )
-    best, row = sse.argmin(1), np.arange(len(y))
-    return np.stack([a[row, best], _EXPONENTS[best], c[row, best]], 1)
 
 
-def _solve(a: np.ndarray, b: np.ndarray, c: np.ndarray, target: float) -> np.ndarray:
-    """n at which a n^-b + c = target, elementwise; inf where it never is."""
-    room = target - c
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        n = np.exp(np.log(a / room) / b)
-    return np.where(a == 0, np.where(room >= 0, 0.0, math.inf), np.where(room > 0, n, math.inf))
+def drawn(
+    curve: LearningCurve, sizes: Sequence[float], errors: Sequence[float], target: float | None
+) -> dict[str, Any]:
+    """The curve for a plot (the key ``curve`` of a verdict's data)."""
+    return {
+        "title": "Learning curve",
+        "x_name": "training samples",
+        "y_name": "test error",
+        "points": [[float(x), float(y)] for x, y in zip(sizes, errors, strict=True)],
+        "fit": curve.points(),
+        "target": target,
+    }
+
+
+def forecast_score(forecasts: Sequence[Mapping[str, Any]], *, subject: str, policy: limits.Volume) -> Verdict:
+    """Whether earlier versions foretold this one's error, and how often forecasts held so far.
+
+    Parameters
+    ----------
+    forecasts : one mapping per forecast and later version that was trained alike: version (that made it), target (the
+        version it is scored on), largest (samples it was made from), n (samples of the target), error, low, high
+        (foretold at n), actual (mean test error of the target's runs), runs (how many).
+
+    A miss warns; so does a coverage over all forecasts whose upper bound is below ``min_coverage``. The statistic is
+    the absolute error of the newest forecast about ``subject``. Findings: the versions whose forecasts missed.
+    """
+    mine = [f for f in forecasts if f["target"] == subject]
+    if not mine:
+        return Verdict(
+            "volume",
+            "forecast_score",
+            subject,
+            "not_measurable",
+            message="No earlier version foretold this one's error, or it was not trained with the same settings.",
+            remedy="Run `sevenfold forecast` before a version grows, and train the larger one.",
+        )
+    newest = max(mine, key=lambda f: (f["largest"], int(str(f["version"]).lstrip("v") or 0)))
+    held = [f["low"] <= f["actual"] <= f["high"] for f in forecasts]
+    share, n = wilson(sum(held), len(held)), len(held)
+    missed = sorted(
+        (f for f, ok in zip(forecasts, held, strict=True) if not ok),
+        key=lambda f: -abs(f["actual"] - f["error"]),
+    )
+    hit = newest["low"] <= newest["actual"] <= newest["high"]
+    unsound = share[1] < policy.min_coverage
+    off = newest["actual"] - newest["error"]
+    return Verdict(
+        v="volume",
+        check="forecast_score",
+        subject=subject,
+        result="pass" if hit and not unsound else "warn",
+        statistic=abs(off),
+        statistic_name="absolute error of the newest forecast",
+        interval=share,
+        n=n,
+        effect=off,
+        thresholds={"min_coverage": policy.min_coverage},
+        reference=str(newest["version"]),
+        message=f"{'Hit' if hit else 'Miss'}: {newest['version']} foretold an error of {newest['error']:.1%} "
+        f"({newest['low']:.1%} to {newest['high']:.1%}) at {newest['n']:,.0f} samples; {newest['runs']} runs gave "
+        f"{newest['actual']:.1%}. {sum(held)} of {n} forecasts so far held ({share[0]:.0%} to {share[1]:.0%} in truth; "
+        f"declared 95 %).",
+        remedy=""
+        if hit and not unsound
+        else "Do not plan by these forecasts: the new samples differ from the old, or the model is at its capacity.",
+        findings=tuple(f"version:{f['version']}" for f in missed),
+        notes=tuple(
+            f"{f['target']}: foretold {f['low']:.1%} to {f['high']:.1%}, was {f['actual']:.1%}" for f in missed
+        ),
+    )
 
 
 def _testable(context: Context) -> Verdict:
@@ -232,7 +219,12 @@ def _curve(context: Context) -> Verdict:
     return learning_curve(sizes, errors, subject=context.subject, policy=context.policy.volume)
 
 
+def _score(context: Context) -> Verdict:
+    return forecast_score(context.forecasts, subject=context.subject, policy=context.policy.volume)
+
+
 CHECKS = (
     Check("volume", "testable_slices", _testable, ("version",)),
     Check("volume", "learning_curve", _curve, ("version",)),
+    Check("volume", "forecast_score", _score, ("version",)),
 )

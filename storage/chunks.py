@@ -16,6 +16,7 @@ import pyarrow as pa
 import simplejpeg
 
 from sevenfold.storage.canonical import canonical_json, digest_bytes, digest_json
+from sevenfold.storage.decode import USUAL, Accepts
 from sevenfold.storage.measure import MEASURED
 from sevenfold.storage.signals import MEASURE
 from sevenfold.storage.sources import Input, Source
@@ -58,9 +59,10 @@ def cut(inputs: Sequence[Input]) -> list[tuple[int, int]]:
 class Kept:
     """The parts of one landing: of one source, of one dataset, by the definitions and decoders of this release."""
 
-    def __init__(self, store: Store, dataset: str, source: Source) -> None:
+    def __init__(self, store: Store, dataset: str, source: Source, accepts: Accepts = USUAL) -> None:
         decoders = [PIL.__version__, simplejpeg.__version__]
         what = [source.kind, source.location, source.fingerprint, MEASURE, str(PLACED), CHUNK, CHUNK_BYTES, decoders]
+        what.append(accepts.changed())
         self._store, self._folder, self._key = store, f"batches/{dataset}", digest_json(what)[:24]
 
     def read(self) -> list[Part]:

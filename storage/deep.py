@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sevenfold.storage.bucket import BucketStore
+from sevenfold.storage.decode import EVERYTHING
 from sevenfold.storage.keys import index_key, shard_key
 from sevenfold.storage.measure import measure_many
 from sevenfold.storage.progress import Progress
@@ -82,7 +83,8 @@ def _compare(rows: pa.Table, images: Sequence[bytes]) -> Iterator[Wrong]:
     members = pc.binary_join_element_wise(rows["id"], rows["ext"], ".").to_pylist()
     ends = pc.add(rows["offset"], rows["size"]).to_pylist()
     places = list(zip(members, rows["offset"].to_pylist(), ends, strict=True))
-    measured, failures = measure_many([(data, member) for data, (member, _, _) in zip(images, places, strict=True)])
+    named = [(data, member) for data, (member, _, _) in zip(images, places, strict=True)]
+    measured, failures = measure_many(named, EVERYTHING)
     for at, error in failures:
         yield Wrong("decode", _told(error), *places[at])
     failed = {at for at, _ in failures}

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sevenfold.storage import files, leases, redactions
+from sevenfold.storage import embeddings, files, leases, redactions
 from sevenfold.storage.bucket import LOCK_SECONDS, BucketStore
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
@@ -97,8 +97,11 @@ def _garbage(store: Store, kept: set[str], clock: Callable[[], float]) -> Iterat
     ended = {x.key for x in leases.leases(store) if x.until <= now}
     selections = _selections(store, every)
     made = {e.key.rpartition("/")[0] for e in every if e.key.endswith("/model.json")}
+    nameless = embeddings.orphans(every)
     for e in every:
         why, modified = _why(store, e, kept, ended, selections, made), e.modified
+        if e.key in nameless:
+            why = "embeddings of an encoder that is described no more"
         for pattern in _UNITS:  # such a group of files is in use as long as any of them is young
             if unit := pattern.match(e.key):
                 modified = newest[unit[0]]

@@ -14,12 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
-from sevenfold.storage import tombstones
+from sevenfold.storage import metadata, tombstones
 from sevenfold.storage.canonical import digest_json, digest_table
 from sevenfold.storage.chunks import PLACED, Kept, Part, cut
+from sevenfold.storage.decode import USUAL, Accepts
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import ALIASES, LANDING, PROPERTIES, QUARANTINE, write_parquet
-from sevenfold.storage.keys import aliases_key, batch_key, landing_key, quarantine_key
+from sevenfold.storage.keys import aliases_key, annotations_key, batch_key, landing_key, metadata_key, quarantine_key
 from sevenfold.storage.names import check_batch, check_name
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.records import Batch
@@ -43,6 +44,7 @@ def ingest(
     batch: str | None,
     *,
     classes: Sequence[str] | None = None,
+    accepts: Accepts = USUAL,
     workers: int = 1,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.time,
@@ -55,6 +57,7 @@ def ingest(
     store : the lake's.
     batch : its id; None makes one from the source's name and content.
     classes : the ontology: other labels are quarantined as label_outside_ontology. None takes any.
+    accepts : which unusual images are taken.
     workers : processes that measure; 1, or little work, is measured in this one.
     write_signal : called as (name, part, table of id and value, batch id) for each measured property, from threads.
 
@@ -64,19 +67,23 @@ def ingest(
     if batch is not None:
         check_batch(batch)
         old = _record(store, batch_key(dataset, batch))
-        if old and old.fingerprint == source.fingerprint and old.classes == tuple(classes or ()):
-            Kept(store, dataset, source).clear()  # killed right after the record was made
+        same = old and old.fingerprint == source.fingerprint and old.accepts == accepts.changed()
+        if old and same and old.classes == tuple(classes or ()):
+            Kept(store, dataset, source, accepts).clear()  # killed right after the record was made
             return old, False
     if not source.inputs:
         raise SevenfoldError(
             "the source holds no files", where=source.location, expected="images", do="check the path and its layout"
         )
     started = time.perf_counter()
-    measured, bad = _measure_all(store, dataset, source, workers, progress or silent)
+    measured, bad = _measure_all(store, dataset, source, accepts, workers, progress or silent)
     measured, refused = tombstones.refuse(tombstones.read(store), measured)
     rows, properties, aliases, quarantine = resolve(source.inputs, measured, [*bad, *refused], classes, source.location)
     reasons = quarantine.drop_columns(["source", "detail"])  # details quote decoders, whose words change
-    digest = digest_json([digest_table(rows), digest_table(aliases), digest_table(reasons)])
+    further, remarks = metadata.of_samples(rows, aliases, source.further())
+    answers, more = metadata.of_annotators(rows, aliases, source.annotations())
+    parts = [rows, aliases, reasons, *(part for part in (further, answers) if part is not None)]
+    digest = digest_json([digest_table(part) for part in parts])
     batch = batch or check_batch(f"{_stem(source.name)}-{digest[:8]}")
     key = batch_key(dataset, batch)
     seconds = time.perf_counter() - started
@@ -99,7 +106,9 @@ def ingest(
         times={"landed": clock(), "newest_input": max(i.modified for i in source.inputs)},
         seconds={"ingest": seconds},
         classes=tuple(classes or ()),
-        notes=source.notes,
+        notes=(*source.notes, *remarks, *more),
+        tables=source.tables,
+        accepts=accepts.changed(),
     )
     with store.locked(key):  # of two landings under one id, the second sees the first whole
         old = _record(store, key)
@@ -116,6 +125,10 @@ def ingest(
                 (aliases_key(dataset, batch), aliases, ALIASES),
                 (quarantine_key(dataset, batch), quarantine, QUARANTINE),
             ]
+            if further is not None:
+                tables.append((metadata_key(dataset, batch), further, further.schema))
+            if answers is not None:
+                tables.append((annotations_key(dataset, batch), answers, metadata.ANNOTATIONS))
             part = f"{dataset}{PART_SEPARATOR}{batch}"
             with ThreadPoolExecutor(WRITERS) as pool:  # they wait for the disk or the bucket
                 writes: list[Future[object]] = [
@@ -127,7 +140,7 @@ def ingest(
             for write in writes:
                 write.result()
             store.create(key, record.to_json())  # the landing exists from here on, not before
-    Kept(store, dataset, source).clear()
+    Kept(store, dataset, source, accepts).clear()
     return old or record, old is None
 
 
@@ -141,12 +154,12 @@ def _stem(name: str) -> str:
 
 
 def _measure_all(
-    store: Store, dataset: str, source: Source, workers: int, progress: Progress
+    store: Store, dataset: str, source: Source, accepts: Accepts, workers: int, progress: Progress
 ) -> tuple[pa.Table, list[tuple[int, str, str]]]:
     """(rows of chunks.PLACED, the other inputs as (place, reason, detail)); what an earlier try measured is used."""
     paths = [item.path for item in source.inputs]
     spans = cut(source.inputs)
-    kept = Kept(store, dataset, source)
+    kept = Kept(store, dataset, source, accepts)
     parts = kept.read()
     before = {number for part in parts for number in range(part.first, part.last)}
     todo = [number for number in range(len(spans)) if number not in before]
@@ -157,7 +170,7 @@ def _measure_all(
     chunks = (paths[slice(*spans[number])] for number in todo)
     fresh: list[Part] = []  # not kept in a file yet
     since = time.monotonic()
-    for number, (rows, failures) in zip(todo, _results(source, chunks, todo, spans, workers), strict=True):
+    for number, (rows, failures) in zip(todo, _results(source, accepts, chunks, todo, spans, workers), strict=True):
         part = _placed(number, *spans[number], rows, failures)
         if fresh and (fresh[-1].last < number or time.monotonic() - since > KEEP_SECONDS):
             parts.append(_joined(fresh))
@@ -173,12 +186,17 @@ def _measure_all(
 
 
 def _results(
-    source: Source, chunks: Iterator[list[str]], todo: list[int], spans: list[tuple[int, int]], workers: int
+    source: Source,
+    accepts: Accepts,
+    chunks: Iterator[list[str]],
+    todo: list[int],
+    spans: list[tuple[int, int]],
+    workers: int,
 ) -> Iterator[Measurements]:
     left = (item for number in todo for item in source.inputs[slice(*spans[number])])
     if workers > 1 and len(todo) > 1 and seconds_of(left) >= WORTH_SECONDS:
-        return measure_in_processes(source, chunks, min(workers, len(todo)))
-    return (measure_chunk(source, chunk) for chunk in chunks)
+        return measure_in_processes(source, chunks, min(workers, len(todo)), accepts)
+    return (measure_chunk(source, chunk, accepts) for chunk in chunks)
 
 
 def _placed(number: int, start: int, stop: int, rows: pa.RecordBatch, failures: list[tuple[int, str, str]]) -> Part:

@@ -29,6 +29,16 @@ def quarantine_key(dataset: str, batch: str) -> str:
     return f"quarantine/{dataset}/{batch}.parquet"
 
 
+def metadata_key(dataset: str, batch: str) -> str:
+    """Where the further columns of a batch's samples lie."""
+    return f"metadata/{dataset}/{batch}.parquet"
+
+
+def annotations_key(dataset: str, batch: str) -> str:
+    """Where what several annotators said of a batch's samples lies."""
+    return f"annotations/{dataset}/{batch}.parquet"
+
+
 def lost_keys(digest: str) -> tuple[str, str]:
     """Where a damaged shard's bytes are kept, and the rows of what was lost with it."""
     return f"quarantine/shards/{digest}.tar", f"quarantine/shards/{digest}.parquet"

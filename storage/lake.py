@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 
 from sevenfold import __version__
 from sevenfold.storage import commit as committing
-from sevenfold.storage import findings, rows, signals, takedown, versions
+from sevenfold.storage import embeddings as embedding
+from sevenfold.storage import findings, metadata, rows, signals, takedown, versions
 from sevenfold.storage import overlays as overlaying
 from sevenfold.storage import reviews as reviewing
 from sevenfold.storage.canonical import canonical_json, digest_json
+from sevenfold.storage.decode import USUAL, Accepts
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import LANDING, QUARANTINE, read_parquet
 from sevenfold.storage.ingest import ingest
@@ -29,7 +31,7 @@ from sevenfold.storage.pack import change
 from sevenfold.storage.progress import Progress
 from sevenfold.storage.records import FORMAT, STATUSES, Batch, Manifest, Version, parse_json
 from sevenfold.storage.retry import changed_inputs
-from sevenfold.storage.sources import Source, open_source
+from sevenfold.storage.sources import Beside, Source, Table, open_source, with_tables
 from sevenfold.storage.store import LocalStore, Store, open_store
 
 if TYPE_CHECKING:
@@ -90,19 +92,28 @@ class Lake:
         batch: str | None = None,
         *,
         kind: str | None = None,
+        labels: Table | None = None,
+        annotations: Table | None = None,
         classes: Sequence[str] | None = None,
+        accepts: Accepts = USUAL,
         workers: int = 1,
         progress: Progress | None = None,
         clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:
-        """Land a source as one batch (see storage.ingest); returns its record and whether it is new."""
+        """Land a source as one batch (see storage.ingest); returns its record and whether it is new.
+
+        `labels`, `annotations`: tables that lie apart from the images (see sources.beside).
+        """
         opened = source if isinstance(source, Source) else open_source(source, kind)
+        if labels or annotations:
+            opened = Beside(opened, labels, annotations)
         return ingest(
             self.store,
             opened,
             dataset,
             batch,
             classes=classes,
+            accepts=accepts,
             workers=workers,
             progress=progress,
             clock=clock,
@@ -112,25 +123,31 @@ class Lake:
         )
 
     def retry_quarantine(
-        self, dataset: str, batch: str, *, workers: int = 1, progress: Progress | None = None,
-        clock: Callable[[], float] = time.time,
+        self, dataset: str, batch: str, *, accepts: Accepts = USUAL, workers: int = 1,
+        progress: Progress | None = None, clock: Callable[[], float] = time.time,
     ) -> tuple[Batch, bool]:  # fmt: skip
         """Read a batch's quarantined inputs again, after a fix, and land those that changed as `<batch>+retryN`.
 
-        See storage.retry. Raises SevenfoldError when nothing is quarantined or nothing at the source has changed since.
+        So do those of an unusual kind when `accepts` is another now. Of a rejected batch, whose other samples no
+        version will take up, the whole source is landed again. See storage.retry. Raises SevenfoldError when nothing
+        is quarantined or nothing at the source has changed since.
         """
         old = self.batch(dataset, batch)
-        whole = open_source(old.source, old.kind)
+        whole = with_tables(open_source(old.source, old.kind), old.tables)
         landed = [*self.batch_rows(dataset, batch)["path"].to_pylist(), *self._alias_paths(dataset, batch)]
-        source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed)
+        loosened = accepts.changed() != old.accepts
+        source: Source = changed_inputs(whole, old, self.quarantine(dataset, batch), landed, loosened=loosened)
+        if old.status == "rejected":
+            source = whole
         earlier = [b for b in self.batches(dataset) if b.batch.startswith(f"{batch}+retry")]
         for b in earlier:
-            if b.fingerprint == source.fingerprint:
+            if b.fingerprint == source.fingerprint and b.accepts == accepts.changed():
                 return b, False
         name = f"{batch}+retry{len(earlier) + 1}"
         return self.ingest(
-            source, dataset, name, classes=old.classes or None, workers=workers, progress=progress, clock=clock
-        )
+            source, dataset, name, classes=old.classes or None, accepts=accepts, workers=workers, progress=progress,
+            clock=clock,
+        )  # fmt: skip
 
     def batches(self, dataset: str) -> list[Batch]:
         """All batch records, in id order."""
@@ -452,6 +469,28 @@ class Lake:
             self.store, [f"{dataset}{signals.PART_SEPARATOR}{self.batch(dataset, batch).batch}"]
         )
 
+    def batch_metadata(self, dataset: str, batch: str) -> pa.Table | None:
+        """id and the further columns that a batch's source had, of the samples it says something of; None: nothing."""
+        return metadata.read(self.store, dataset, [self.batch(dataset, batch).batch])
+
+    def metadata(self, dataset: str, ref: str = "main") -> pa.Table | None:
+        """id and the further columns of a version's samples, in their order, null where nothing is known.
+
+        None when no batch of the version has any. Where batches disagree on a column's type, it is text.
+        """
+        version = self.version(dataset, ref)
+        table = metadata.read(self.store, dataset, self.manifest(version.content_id).batch_ids)
+        return metadata.of_ids(table, self.samples_of(version.content_id)["id"])
+
+    def batch_annotations(self, dataset: str, batch: str) -> pa.Table | None:
+        """What several people said of a batch's samples (metadata.ANNOTATIONS); None: nobody was asked."""
+        return metadata.read_annotations(self.store, dataset, [self.batch(dataset, batch).batch])
+
+    def annotations(self, dataset: str, ref: str = "main") -> pa.Table | None:
+        """What several people said of a version's samples (metadata.ANNOTATIONS), also of those not in it any more."""
+        version = self.version(dataset, ref)
+        return metadata.read_annotations(self.store, dataset, self.manifest(version.content_id).batch_ids)
+
     def properties(self, dataset: str, ref: str = "main") -> pa.Table:
         """id and the float properties of a version's samples, in their order."""
         version = self.version(dataset, ref)
@@ -467,6 +506,15 @@ class Lake:
     def predictions(self, producer: str) -> pa.Table:
         """A run's predictions."""
         return signals.read_predictions(self.store, producer)
+
+    def embeddings(self, dataset: str, ref: str = "main", producer: str | None = None) -> embedding.Embeddings | None:
+        """A version's vectors, in its order, by one encoder: the one that covers most of it, unless named.
+
+        None when there are none; SevenfoldError when the one that is named has none (see storage.embeddings).
+        """
+        ids = self.samples(dataset, ref)["id"]
+        chosen = producer or embedding.newest_for(self.store, ids)
+        return embedding.read(self.store, chosen, ids) if chosen else None
 
     def append_verdicts(self, dataset: str, subject: str, table: pa.Table) -> str:
         """Store a check run's verdicts beside those before it (see storage.findings); returns their key."""

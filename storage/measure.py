@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sevenfold.storage import pixels
 from sevenfold.storage.canonical import digest_bytes
-from sevenfold.storage.decode import EXTENSIONS, Decoded, decode, quiet
+from sevenfold.storage.decode import EXTENSIONS, USUAL, Accepts, Decoded, decode, quiet
 from sevenfold.storage.index import LANDING, PROPERTIES
 from sevenfold.storage.sources import InputError
 
@@ -38,12 +38,12 @@ MEASURED = pa.schema([LANDING.field(c) for c in _COLUMNS] + [pa.field(p, pa.floa
 """The columns of many measurements."""
 
 
-def measure(data: bytes, path: str) -> Measured:
+def measure(data: bytes, path: str, accepts: Accepts = USUAL) -> Measured:
     """Decode `data` whole and measure it; `path` is only read for its suffix.
 
     Raises InputError with the quarantine reason (see decode.decode).
     """
-    table, failures = measure_many([(data, path)])
+    table, failures = measure_many([(data, path)], accepts)
     if failures:
         raise failures[0][1]
     row = table.to_pylist()[0]
@@ -51,7 +51,7 @@ def measure(data: bytes, path: str) -> Measured:
 
 
 def measure_many(
-    inputs: Iterable[tuple[bytes | InputError, str]],
+    inputs: Iterable[tuple[bytes | InputError, str]], accepts: Accepts = USUAL
 ) -> tuple[pa.RecordBatch, list[tuple[int, InputError]]]:
     """Measure (bytes, path) pairs; an InputError in place of the bytes is passed on.
 
@@ -64,7 +64,7 @@ def measure_many(
             try:
                 if isinstance(data, InputError):
                     raise data
-                columns.add(data, decode(data, path))
+                columns.add(data, decode(data, path, accepts=accepts))
             except InputError as e:
                 failures.append((position, e))
     return columns.finish(), failures

@@ -5,16 +5,19 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sevenfold.storage.decode import Accepts
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import SHARD_BYTES, Lake
 from sevenfold.storage.store import absolute
 
 FILE = "sevenfold.toml"
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 Table = TypeVar("Table", bound=BaseModel)
 
 
@@ -34,6 +37,8 @@ class Project(BaseModel):
     classes: tuple[str, ...] = ()
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     shard_bytes: int = Field(default=SHARD_BYTES, ge=4096)
+    decode: Accepts = Accepts()
+    """Which unusual images ingest takes."""
     train: dict[str, Any] = Field(default_factory=dict)
     """Defaults for training (see training.config.TrainConfig)."""
     gate: dict[str, Any] = Field(default_factory=dict)
@@ -93,15 +98,16 @@ def load(file: Path) -> Project:
     except ValidationError as e:
         first = e.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        keys = [f for f in Project.model_fields if f != "folder"]
-        near = difflib.get_close_matches(key, keys, n=1) if first["type"] == "extra_forbidden" else []
+        inner = first["loc"][0] == "decode" and len(first["loc"]) > 1
+        keys = [f"decode.{f.name}" for f in fields(Accepts)] if inner else [*Project.model_fields][1:]
+        near = difflib.get_close_matches(key, keys, n=1) if first["type"] in _UNKNOWN else []
         raise SevenfoldError(
             f"{key}: {first['msg']}",
             where=str(file),
             expected=f"perhaps {near[0]!r}"
             if near
             else f"one of {', '.join(keys)}"
-            if first["type"] == "extra_forbidden"
+            if first["type"] in _UNKNOWN
             else "",
         ) from None
 

@@ -108,7 +108,10 @@ _LATEST = 1e11
 
 @dataclass(frozen=True)
 class Batch:
-    """One landing. `digest` covers its landed rows and its quarantine; `packed` is what sharding made of it."""
+    """One landing. `digest` covers its landed rows and its quarantine; `packed` is what sharding made of it.
+
+    `tables`: where tables beside the source lie (see sources.beside); `accepts`: what of decode.Accepts is not default.
+    """
 
     dataset: str
     batch: str
@@ -123,6 +126,8 @@ class Batch:
     seconds: dict[str, float]
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    tables: dict[str, str] = field(default_factory=dict)
+    accepts: dict[str, bool | int] = field(default_factory=dict)
     packed: dict[str, Any] | None = None
 
     def to_json(self) -> bytes:

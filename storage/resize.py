@@ -11,7 +11,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from sevenfold.storage.decode import decode
+from sevenfold.storage.decode import EVERYTHING, decode
 from sevenfold.storage.npy import MAGIC, npy_pixels
 from sevenfold.storage.sources import InputError
 
@@ -36,7 +36,7 @@ def squashed(data: bytes, size: int, channels: int) -> np.ndarray:
         except ValueError as e:
             raise InputError("unreadable", str(e)) from None
     else:
-        pixels = decode(data, "", channels).pixels
+        pixels = decode(data, "", channels, EVERYTHING).pixels
     if pixels.shape[:2] != (size, size):
         flat = pixels.reshape(pixels.shape[:2]) if channels == 1 else pixels
         pixels = np.asarray(Image.fromarray(flat).resize((size, size), Image.Resampling.BILINEAR))

@@ -11,14 +11,20 @@ from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.records import Batch
 from sevenfold.storage.sources import Selected, Source
 
+_BY_POLICY = ("unsupported", "too_large")
+"""Reasons that depend on decode.Accepts."""
 
-def changed_inputs(whole: Source, old: Batch, aside: pa.Table, landed: Sequence[str]) -> Selected:
+
+def changed_inputs(
+    whole: Source, old: Batch, aside: pa.Table, landed: Sequence[str], *, loosened: bool = False
+) -> Selected:
     """The inputs of `whole` that a retry of the batch `old` should land.
 
     Parameters
     ----------
     aside : the batch's quarantine (index.QUARANTINE).
     landed : paths of its samples and aliases.
+    loosened : other images are accepted now: those that were set aside as unsupported or too large count as changed.
 
     Inputs under paths that the batch did not have belong to it: a fix may rename a file or move it to its class.
     What has not changed stays in the old batch's quarantine, but for contradictions, which may have been resolved.
@@ -35,6 +41,8 @@ def changed_inputs(whole: Source, old: Batch, aside: pa.Table, landed: Sequence[
         if (i.path in before or i.path not in there)
         and (before.get(i.path) != (i.bytes, i.label, i.split) or i.modified > old.times["newest_input"])
     }
+    if loosened:
+        changed |= set(aside.filter(pc.is_in(aside["reason"], pa.array(_BY_POLICY)))["path"].to_pylist())
     here = {i.path for i in whole.inputs}
     if changed or clashing - here:  # taking one side of a contradiction away mends the other
         changed |= clashing & here

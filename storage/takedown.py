@@ -242,7 +242,7 @@ def _erase(
         step("purging landings")
     for key in traces.tables:
         purge.drop_rows(store, key, ids)
-        step("purging signals, predictions and queues")
+        step("purging what is known of the samples")
     for key in traces.verdicts:
         purge.drop_paths(store, key, {path for _, path in places})
     for key in traces.caches:

@@ -20,8 +20,11 @@ from sevenfold.storage.records import Batch
 from sevenfold.storage.store import Store
 from sevenfold.storage.whom import all_versions, stored, with_pixels
 
-BY_ID = ("signals", "predictions", "queues")
+BY_ID = ("signals", "predictions", "queues", "embeddings", "descriptors", "metadata", "annotations")
 """Folders of Parquet files with a row per sample and an `id`: what is known of a sample is one of its rows."""
+
+OF_RUNS = "/dynamics.parquet"
+"""So it is with what a training run noted of each sample."""
 
 LEFT_AFTER = 3600.0
 """Seconds after which a temporary file is what a killed writer left."""
@@ -41,7 +44,8 @@ class Traces:
     shards : digest -> bytes.
     variants : keys of manifests -> the shards that hold one of the samples; such a variant is deleted.
     batches : mappings of dataset, batch, status, samples, aliases, quarantined.
-    tables : keys of signals, predictions and queues -> rows.
+    tables : keys of signals, predictions, queues, embeddings, descriptors, metadata,
+        annotations and dynamics of runs -> rows.
     verdicts : keys of verdicts that quote a path.
     caches : keys of hidden files that hold them, of what killed writers left, and of shards that repair set aside.
     versions : mappings of dataset, version, content_id, samples.
@@ -209,13 +213,13 @@ def _overlays(store: Store, wanted: pa.Array) -> dict[str, int]:
 
 def _tables(store: Store, wanted: pa.Array) -> dict[str, int]:
     found = {}
-    for folder in BY_ID:
-        for entry in store.entries(folder):
-            if entry.key.endswith(".parquet"):
-                ids = read_parquet(store, entry.key, columns=["id"])["id"]
-                count = pc.sum(pc.is_in(ids, value_set=wanted)).as_py()
-                if count:
-                    found[entry.key] = count
+    keys = [e.key for folder in BY_ID for e in store.entries(folder) if e.key.endswith(".parquet")]
+    keys += [e.key for e in store.entries("runs") if e.key.endswith(OF_RUNS)]
+    for key in keys:
+        ids = read_parquet(store, key, columns=["id"])["id"]
+        count = pc.sum(pc.is_in(ids, value_set=wanted)).as_py()
+        if count:
+            found[key] = count
     return found
 
 

@@ -23,6 +23,7 @@ PROBLEMS = {
     "manifest": "the manifest's numbers are not those of its index",
     "duplicate": "an id is twice in one version",
     "overlay": "an overlay edits a sample that the version does not store",
+    "embedding": "the vectors of one encoder do not fit each other, or are not finite",
     "decode": "the image does not decode",
     "pixels": "the image decodes to other pixels or another size than the index says",
 }

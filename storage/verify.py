@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sevenfold.storage import variantcheck
+from sevenfold.storage import embeddings, variantcheck
 from sevenfold.storage.bucket import BucketStore
 from sevenfold.storage.canonical import digest_table
 from sevenfold.storage.damage import Flaw, locate
@@ -114,6 +114,7 @@ def verify(
             run.count(read)
     findings += _lost(store, seen, {f.key for f in findings})
     findings += _across(store, seen)
+    findings += embeddings.check(store)
     overlays: dict[str, list[Held]] = {}
     for held in seen.versions:
         for overlay in held.manifest.overlays:

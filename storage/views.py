@@ -12,6 +12,7 @@ from sevenfold.storage.commit import read_batches
 from sevenfold.storage.index import ALIASES, LANDING, OVERLAY, QUARANTINE, QUEUE, SAMPLES
 from sevenfold.storage.keys import overlay_key
 from sevenfold.storage.lens import Lens, empty, quoted, samples_sql, text, version_sql
+from sevenfold.storage.metadata import ANNOTATIONS
 from sevenfold.storage.records import Version
 from sevenfold.storage.reviews import list_reviews
 from sevenfold.storage.scored import scored_sql
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 VIEWS = (
     "samples", "samples_all", "scored", "this_version", "versions", "shards", "batches", "landed", "aliases",
-    "quarantine", "signals", "predictions", "verdicts", "findings", "queues", "reviews", "overlays", "tombstones",
-    "runs", "steps", "models",
+    "metadata", "annotations", "quarantine", "signals", "predictions", "verdicts", "findings", "queues", "reviews",
+    "overlays", "tombstones", "runs", "steps", "models",
 )  # fmt: skip
 
 
@@ -198,6 +199,8 @@ _DEFINITIONS: dict[str, Callable[[Lens], str | pa.Table]] = {
     "batches": _batches,
     "landed": lambda x: x.parquet("batches/*/*.parquet", LANDING, ("dataset", "batch"), but=".aliases.parquet"),
     "aliases": lambda x: x.parquet("batches/*/*.aliases.parquet", ALIASES, ("dataset", "batch")),
+    "metadata": lambda x: x.parquet("metadata/*/*.parquet", pa.schema([("id", pa.string())]), ("dataset", "batch")),
+    "annotations": lambda x: x.parquet("annotations/*/*.parquet", ANNOTATIONS, ("dataset", "batch")),
     "quarantine": lambda x: x.parquet("quarantine/*/*.parquet", QUARANTINE, ("dataset", "batch")),
     "signals": lambda x: x.parquet("signals/*/*/*.parquet", SIGNAL),
     "predictions": lambda x: x.parquet("predictions/*.parquet", PREDICTION),

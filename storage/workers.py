@@ -17,6 +17,7 @@ from multiprocessing.connection import wait
 
 import pyarrow as pa
 
+from sevenfold.storage.decode import USUAL, Accepts
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.measure import MEASURED, measure_many
 from sevenfold.storage.sources import Input, Source, in_blocks
@@ -39,22 +40,23 @@ def seconds_of(inputs: Iterable[Input]) -> float:
     return sum(5e-5 + 2e-8 * i.bytes for i in inputs)
 
 
-def measure_chunk(source: Source, paths: Iterable[str]) -> Measurements:
+def measure_chunk(source: Source, paths: Iterable[str], accepts: Accepts = USUAL) -> Measurements:
     """Read and measure some inputs in this process."""
-
     named = list(paths)
-    table, failures = measure_many(zip(in_blocks(source, named, most=64), named, strict=True))
+    table, failures = measure_many(zip(in_blocks(source, named, most=64), named, strict=True), accepts)
     return table, [(position, e.reason, e.detail) for position, e in failures]
 
 
-def measure_in_processes(source: Source, chunks: Iterable[Sequence[str]], workers: int) -> Iterator[Measurements]:
+def measure_in_processes(
+    source: Source, chunks: Iterable[Sequence[str]], workers: int, accepts: Accepts = USUAL
+) -> Iterator[Measurements]:
     """Measure each chunk of paths; results come in the chunks' order.
 
     Raises SevenfoldError when workers cannot start, or keep dying.
     """
     todo = iter(chunks)
     under_way: deque[tuple[Sequence[str], Future[Measurements]]] = deque()
-    crew = _Crew(source, workers)
+    crew = _Crew(source, workers, accepts)
     try:
         while True:
             while len(under_way) < IN_FLIGHT * workers and (chunk := next(todo, None)) is not None:
@@ -100,8 +102,8 @@ def _with_care(crew: _Crew, chunk: Sequence[str]) -> Measurements:
 class _Crew:
     """The pool and its successors: started when first needed, so that after a death it is simply used again."""
 
-    def __init__(self, source: Source, workers: int) -> None:
-        self._source, self._workers, self._deaths = source, workers, 0
+    def __init__(self, source: Source, workers: int, accepts: Accepts) -> None:
+        self._source, self._workers, self._accepts, self._deaths = source, workers, accepts, 0
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, paths: Sequence[str], *, alone: bool = False) -> Future[Measurements]:
@@ -116,7 +118,7 @@ class _Crew:
             return lost
 
     def _start(self, workers: int) -> ProcessPoolExecutor:
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (self._source,))
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (self._source, self._accepts))
         try:
             pool.submit(_nothing).result()
         except BrokenProcessPool:
@@ -146,12 +148,12 @@ class _Crew:
             self._pool = None
 
 
-_worker_source: Source | None = None
+_worker_source: tuple[Source, Accepts] | None = None
 
 
-def _start_worker(source: Source) -> None:
+def _start_worker(source: Source, accepts: Accepts) -> None:
     global _worker_source  # one source, with its open handles, for the life of a worker process
-    _worker_source = source
+    _worker_source = source, accepts
     parent = parent_process()
     if parent is not None:  # a pool whose owner was killed would wait for work for ever
         threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
@@ -163,4 +165,5 @@ def _nothing() -> None:
 
 def _work(paths: Sequence[str]) -> Measurements:
     assert _worker_source is not None
-    return measure_chunk(_worker_source, paths)
+    source, accepts = _worker_source
+    return measure_chunk(source, paths, accepts)

@@ -1,4 +1,4 @@
-"""Import directions between the rooms, read from the source: pipelines -> assets -> {training, quality} -> storage."""
+"""Import directions, read from the source: pipelines -> assets -> {training, quality} -> storage -> shared files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ FORBIDDEN: dict[str, set[str]] = {
     "storage": {"dagster", "torch"},
 }
 ALLOWED = {"training": {"dagster_pipes"}}
+# files beside the front door that every room may import, and that import no room
+SHARED = ("intervals",)
 
 
 def imported(source: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
@@ -100,6 +102,14 @@ def test_every_room_is_looked_at() -> None:
     assert all(sources(room) for room in MAY_IMPORT)
 
 
+def test_what_all_rooms_share_imports_none_of_them() -> None:
+    assert {p.stem for p in (ROOT / "sevenfold").glob("*.py")} == {"__init__", *SHARED}
+    for name in SHARED:
+        source = (ROOT / "sevenfold" / f"{name}.py").read_text(encoding="utf-8")
+        found = [what for _, what in imported(source, f"sevenfold.{name}", False)]
+        assert found and not [what for what in found if what.split(".")[0] in {"sevenfold", *MAY_IMPORT}]
+
+
 def test_the_front_door_imports_rooms_lazily() -> None:
     tree = ast.parse((ROOT / "sevenfold" / "__init__.py").read_text(encoding="utf-8"))
     top_level = "\n".join(ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
@@ -126,6 +136,7 @@ def test_the_front_door_imports_rooms_lazily() -> None:
         ("storage", "from sevenfold import pipelines", True),
         ("storage", "from sevenfold import Lake", True),
         ("storage", "from sevenfold import __version__", False),
+        ("storage", "from sevenfold.intervals import wilson", False),
         ("quality", "from sevenfold.training import plan", True),
         ("quality", "from sevenfold.storage import Lake", False),
         ("quality", "import great_expectations", False),

@@ -43,7 +43,7 @@ MOST_AHEAD = 1024
 
 
 class Settings(BaseModel):
-    """Settings of which none is a yes or no: true is no 1."""
+    """Settings where yes and no are no numbers: true is no 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -51,7 +51,7 @@ class Settings(BaseModel):
     @classmethod
     def _no_flags(cls, values: Any) -> Any:
         for name, value in values.items() if isinstance(values, dict) else ():
-            if isinstance(value, bool) and name in cls.model_fields:
+            if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
                 raise ValueError(f"{name} is {str(value).lower()}, which is neither a number nor a name")
         return values
 
@@ -140,6 +140,9 @@ class TrainConfig(Settings):
     # scoring
     folds: int = Field(2, ge=2, description="of out-of-fold scoring")
     predict: Literal["all", "out_of_sample", "none"] = "all"
+    dynamics: bool = Field(
+        True, strict=True, description="note EL2N, forgetting and AUM of each training sample (see dynamics.py)"
+    )
 
     # execution
     ranks: int = Field(1, ge=1)

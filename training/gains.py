@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sevenfold.intervals import mean_interval
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.training.intervals import t_interval
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def compare_gains(
     if n < 2:
         sentence = f"{said}; with one seed the noise is not measurable, so nothing is claimed."
         return GainComparison(n, gain_a, gain_b, difference, None, True, sentence)
-    low, high = t_interval(differences)
+    low, high = mean_interval(differences)
     within = low <= 0 <= high
     better = names[0] if difference > 0 else names[1]
     claim = "within noise" if within else f"beyond noise: {better} gained more"

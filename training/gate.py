@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from sevenfold.intervals import mcnemar_p, paired_difference, wilson
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.gains import GainComparison, compare_gains
-from sevenfold.training.intervals import mcnemar_p, paired_difference, wilson
 
 __all__ = ["Decision", "GainComparison", "GatePolicy", "Slice", "compare_gains", "decide", "held_out", "slices_by"]
 
@@ -217,7 +217,7 @@ def _parts(ids: list[str], slices: Sequence[Slice], policy: GatePolicy) -> list[
 def _compare(part: _Part, champion: np.ndarray, challenger: np.ndarray, policy: GatePolicy) -> dict[str, Any]:
     was, now, n = champion[part.member], challenger[part.member], len(part.member)
     gained, lost, both = int((now & ~was).sum()), int((was & ~now).sum()), int((was & now).sum())
-    low, high = paired_difference(both, gained, lost, n - both - gained - lost, part.alpha)
+    low, high = paired_difference(both, gained, lost, n - both - gained - lost, 1 - part.alpha)
     row: dict[str, Any] = {"slice": part.name, "new": part.new, "n": n, "gained": gained, "lost": lost}
     row |= _accuracy("champion", was) | _accuracy("challenger", now)
     row |= {"difference": (gained - lost) / n if n else None, "difference_low": low, "difference_high": high}

@@ -7,6 +7,7 @@ samples that failed to decode therefore change nothing but the sum they are miss
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import Any
@@ -27,8 +28,12 @@ _DROPOUT = 4
 """Keeps torch's generator independent of what other hashes of the seed decide."""
 
 
+Watch = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""Is told of each step: its number; rows and labels (int64 [b]) of the samples that count; logits [b, classes]."""
+
+
 class Learner:
-    """A model with its optimizer, at one place.
+    """A model with its optimizer, at one place. What `watch` is, if it is set, sees every step's logits.
 
     Parameters
     ----------
@@ -57,6 +62,7 @@ class Learner:
             momentum=config.momentum,
             nesterov=config.momentum > 0,
         )
+        self.watch: Watch | None = None
         self._batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules())
 
     def step(self, batch: Batch, keys: np.ndarray, step: int, lr: float) -> dict[str, float]:
@@ -80,7 +86,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
-        loss_sum = self.loss_sum(inputs, batch)
+        loss_sum = self.loss_sum(inputs, batch, step)
         weight = float(self.weights(batch).sum())
         total_loss, total_weight = self.place.sum([loss_sum.item(), weight])
         forward = perf_counter()
@@ -101,14 +107,17 @@ class Learner:
         """float32 [b]: the weight of each slot's loss. Drawing by weight has spent the samples' own weights already."""
         return batch["mask"].float() if self.config.sampling == "with_replacement" else batch["weight"]
 
-    def loss_sum(self, inputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def loss_sum(self, inputs: torch.Tensor, batch: Batch, step: int) -> torch.Tensor:
         """The weighted sum of the losses of this rank's slots; masked slots weigh nothing."""
         mask = batch["mask"]
-        label, weight = batch["label"], self.weights(batch)
+        label, weight, row = batch["label"], self.weights(batch), batch["row"]
         if self._batch_norm and not mask.all():  # empty slots must not enter the statistics
-            inputs, label, weight = inputs[mask.to(inputs.device)], label[mask], weight[mask]
+            inputs, label, weight, row = inputs[mask.to(inputs.device)], label[mask], weight[mask], row[mask]
         with self.autocast():
             logits = self.parallel(inputs)
+        if self.watch is not None:
+            counts = label >= 0
+            self.watch(step, row[counts], label[counts], logits.detach()[counts.to(logits.device)])
         label, weight = label.clamp(min=0).to(logits.device), weight.to(logits.device)
         losses = F.cross_entropy(logits.float(), label, reduction="none", label_smoothing=self.config.label_smoothing)
         return (losses * weight).sum()

@@ -1,4 +1,4 @@
-"""Mining: which samples a person should look at next, as queue tables made from out-of-sample predictions.
+"""Mining: which samples a person should look at next, as queue tables made from out-of-sample judgements.
 
 Three queues: labels that look wrong, unlabelled samples that look hard, and unlabelled samples at random (the control).
 All are pure functions of tables and a seed. Rules that hold for each of them (the design's invariants 7 and 8):
@@ -16,74 +16,57 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import QUEUE
 from sevenfold.training import draw
-from sevenfold.training.label_errors import LabelErrorEstimate, LabelErrors, fit_label_errors
-
-
-def estimate_label_errors(
-    predictions: pa.Table, samples: pa.Table, classes: Sequence[str], *, splits: Sequence[str] = ("train", "val")
-) -> LabelErrorEstimate:
-    """How many labels of `splits` are wrong, with a 95 % interval (derivation: :mod:`sevenfold.training.label_errors`).
-
-    Parameters and errors as :func:`suspected_labels`.
-    """
-    rows = _labelled(predictions, samples, splits)
-    return _judge(rows, classes).estimate
 
 
 def suspected_labels(
-    predictions: pa.Table,
+    judged: pa.Table,
+    cut: int,
     samples: pa.Table,
-    classes: Sequence[str],
     *,
+    content_id: str,
     producer: str,
-    splits: Sequence[str] = ("train", "val"),
     limit: int | None = None,
     random_share: float = 0.1,
     seed: int = 0,
 ) -> pa.Table:
-    """The labels that look wrong, likeliest first, cut where the estimated number of errors is reached.
+    """The labels that look wrong, likeliest first, up to a cut; who judged them is not this module's business.
 
-    `score` is P(label wrong) under the fitted noise model and the cut is the estimated number of errors, rounded: at
-    that cut expected precision equals expected recall, so neither the too early cut of confident learning nor the too
-    late one of argmax-differs is made. A model that disagrees with most labels accuses none. Rows of kind
-    `suspected_label` (inclusion probability 1, `suggestion` = the predicted class) are followed by a control of kind
-    `random`: `random_share` times as many, at least one, drawn evenly from the labels *not* suspected (no
-    suggestion), so that what the ranking misses can be measured.
+    Rows of kind `suspected_label` (inclusion probability 1, with their `suggestion`; `score` is P(label wrong)) are
+    followed by a control of kind `random`: `random_share` times as many, at least one, drawn evenly from the labels
+    *not* suspected (no suggestion), so that what the ranking misses can be measured.
 
     Parameters
     ----------
-    predictions : one run's predictions; in-sample rows are set aside.
-    samples : the version's samples: they decide split and current label. A row predicted against another label than
-        the current one is stale and is not judged.
-    classes : class names in the order of `probs`.
+    judged : id, label, suggestion, wrong (P(label wrong)), score (to rank by): one row per judged label, all of them.
+    cut : how many are suspected: those of highest score, ties by id.
+    samples : the version's samples (id, split, label): what is judged must be a current label outside test and pool.
     limit : at most so many suspected rows (the review budget).
 
     Raises
     ------
-    SevenfoldError : `splits` names a test split or the pool, every usable prediction is in-sample, an id occurs twice,
-        or `probs` does not fit `classes`.
+    SevenfoldError : a test or pool sample, a label that is not the current one, or an id twice among the judged.
     """
-    rows = _labelled(predictions, samples, splits)
-    judged = _judge(rows, classes)
-    ids = rows["id"].to_pylist()
-    order = np.lexsort((np.asarray(ids, dtype=object), -judged.log_odds))
-    differs = np.asarray(rows["predicted"].to_pylist(), dtype=object) != np.asarray(rows["label"].to_pylist(), object)
-    cut = 0 if judged.estimate.weak else round(judged.estimate.errors)
-    cut = cut if limit is None else min(cut, limit)
-    chosen = order[differs[order]][: max(cut, 0)]
-    others = np.setdiff1d(np.arange(len(ids)), chosen)
+    _must_be_minable(judged, samples)
+    judged = judged.sort_by("id")
+    ids, wrong = judged["id"].to_pylist(), judged["wrong"].to_numpy()
+    order = np.argsort(-judged["score"].to_numpy(), kind="stable")[: max(cut, 0)]
+    chosen = order if limit is None else order[: max(limit, 0)]
+    others = np.setdiff1d(np.arange(len(ids)), order)
     size = min(len(others), max(1, round(random_share * len(chosen)))) if random_share > 0 else 0
     control = others[draw.uniform([ids[i] for i in others], size, seed, "suspected control")]
+    rows = np.concatenate([chosen, control])
+    n = pa.array([content_id] * len(rows), pa.string())
     return _queue(
-        rows.take(pa.array(np.concatenate([chosen, control]))),
+        judged.take(pa.array(rows)).append_column("content_id", n),
         kind=["suspected_label"] * len(chosen) + ["random"] * len(control),
-        score=judged.wrong[np.concatenate([chosen, control])],
+        score=wrong[rows],
         probability=np.r_[np.ones(len(chosen)), np.full(len(control), size / max(len(others), 1))],
-        suggest=np.r_[np.ones(len(chosen), bool), np.zeros(len(control), bool)],
+        suggestion=[judged["suggestion"][int(i)].as_py() for i in chosen] + [None] * len(control),
         producer=producer,
     )
 
@@ -152,7 +135,6 @@ def hard_queue(
         kind=kind.tolist(),
         score=uncertainty[chosen],
         probability=np.minimum(pi[chosen], 1.0),
-        suggest=np.zeros(len(chosen), bool),
         producer=producer,
     )
 
@@ -177,35 +159,27 @@ def random_queue(
         kind=["random"] * len(chosen),
         score=1.0 - rows["margin"].to_numpy()[chosen],
         probability=np.full(len(chosen), len(chosen) / max(rows.num_rows, 1)),
-        suggest=np.zeros(len(chosen), bool),
         producer=producer,
     )
 
 
-def _labelled(predictions: pa.Table, samples: pa.Table, splits: Sequence[str]) -> pa.Table:
-    for split in splits:
-        if split in ("test", "pool"):
-            raise SevenfoldError(
-                "promotion tests are never mined" if split == "test" else "the pool has no labels to suspect",
-                where=f"split {split}",
-                expected="train and/or val",
-            )
-    current = dict(
-        zip(
-            samples["id"].to_pylist(),
-            zip(samples["split"].to_pylist(), samples["label"].to_pylist(), strict=True),
-            strict=True,
+def _must_be_minable(judged: pa.Table, samples: pa.Table) -> None:
+    place = pc.index_in(judged["id"], value_set=samples["id"].combine_chunks()).combine_chunks()
+    split, label = (samples[c].combine_chunks().take(place) for c in ("split", "label"))
+    for split_name, why in (("test", "promotion tests are never mined"), ("pool", "the pool has no labels to suspect")):
+        if pc.any(pc.equal(split, split_name)).as_py():
+            raise SevenfoldError(why, where=f"split {split_name}", expected="labels of train and/or val")
+    current = pc.fill_null(pc.equal(label, judged["label"].combine_chunks()), False)
+    if not pc.all(current, min_count=0).as_py():
+        at = pc.index(current, False).as_py()
+        raise SevenfoldError(
+            f"{judged['id'][at].as_py()} was judged under another label than its current one",
+            where="judged labels",
+            expected="current labels of this version",
+            do="judge the labels of this version again",
         )
-    )
-    wanted = [
-        label is not None and current.get(i, ("", None))[0] in splits and current[i][1] == label
-        for i, label in zip(predictions["id"].to_pylist(), predictions["label"].to_pylist(), strict=True)
-    ]
-    rows = predictions.filter(pa.array(wanted, pa.bool_()))
-    outside = rows.filter(pa.array(~_in_sample(rows)))
-    if rows.num_rows and not outside.num_rows:
-        raise _refuse_in_sample(rows.num_rows, "labelled")
-    return _unique(outside)
+    if pc.count_distinct(judged["id"]).as_py() != judged.num_rows:
+        raise SevenfoldError("an id is judged several times", where="judged labels", expected="one row per id")
 
 
 def _pool(predictions: pa.Table, samples: pa.Table, exclude_ids: Collection[str]) -> pa.Table:
@@ -250,31 +224,15 @@ def _unique(rows: pa.Table) -> pa.Table:
     return rows.sort_by("id")
 
 
-def _judge(rows: pa.Table, classes: Sequence[str]) -> LabelErrors:
-    index = {name: k for k, name in enumerate(classes)}
-    unknown = sorted(set(rows["label"].to_pylist()) - set(index))
-    flat = rows["probs"].combine_chunks().flatten().to_numpy()
-    if unknown or len(flat) != rows.num_rows * len(classes):
-        raise SevenfoldError(
-            f"label {unknown[0]!r} is not a class" if unknown else "probs has another length than classes",
-            where="predictions",
-            expected=f"{len(classes)} probabilities a row, for {', '.join(classes)}",
-            do="pass the classes of the version that the run was trained on, in its order",
-        )
-    labels = np.array([index[label] for label in rows["label"].to_pylist()], dtype=np.int64)
-    return fit_label_errors(flat.reshape(rows.num_rows, len(classes)), labels, rows["id"].to_pylist())
-
-
 def _queue(
     rows: pa.Table,
     *,
     kind: list[str],
     score: np.ndarray,
     probability: np.ndarray,
-    suggest: np.ndarray,
     producer: str,
+    suggestion: Sequence[str | None] | None = None,
 ) -> pa.Table:
-    predicted = rows["predicted"].to_pylist()
     return pa.table(
         {
             "id": rows["id"],
@@ -283,7 +241,7 @@ def _queue(
             "score": pa.array(score, pa.float64()),
             "inclusion_probability": pa.array(probability, pa.float64()),
             "label": rows["label"],
-            "suggestion": pa.array([p if s else None for p, s in zip(predicted, suggest, strict=True)], pa.string()),
+            "suggestion": pa.array(suggestion or [None] * rows.num_rows, pa.string()),
             "content_id": rows["content_id"],
             "producer": pa.array([producer] * rows.num_rows, pa.string()),
         },

@@ -50,7 +50,7 @@ def build_model(
             f"no model is called {name!r}", where="model", expected="residual_cnn or package.module:factory"
         )
     try:
-        make = getattr(_import_from_here(module), factory)
+        make = getattr(import_from_here(module), factory)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise SevenfoldError(
             f"{name!r} cannot be imported: {error}",
@@ -202,7 +202,7 @@ def _norm(norm: Norm, channels: int) -> nn.Module:
     return nn.GroupNorm(groups, channels)
 
 
-def _import_from_here(module: str) -> object:
+def import_from_here(module: str) -> object:
     """Import a module, the current folder included (as `python -m` does), whatever the entry point was."""
     here = str(Path.cwd())
     if here not in sys.path:

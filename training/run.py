@@ -11,8 +11,8 @@ from sevenfold.storage.store import Store
 from sevenfold.training.config import TrainConfig
 
 _CODE = (
-    "augment", "buffers", "config", "decode", "draw", "draws", "feed", "held", "learner", "loader", "mix", "models",
-    "norm", "order", "plan", "reader", "ring", "sampler", "selection", "sources", "task", "trainer",
+    "augment", "buffers", "config", "decode", "draw", "draws", "dynamics", "feed", "held", "learner", "loader", "mix",
+    "models", "norm", "order", "plan", "reader", "ring", "sampler", "selection", "sources", "task", "trainer",
 )  # fmt: skip
 """The modules of this room that decide what a run computes."""
 

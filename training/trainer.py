@@ -16,7 +16,7 @@ import torch
 
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.progress import Progress, silent
-from sevenfold.training import checkpoint
+from sevenfold.training import checkpoint, dynamics
 from sevenfold.training.augment import sample_keys
 from sevenfold.training.config import TrainConfig
 from sevenfold.training.inputs import weights_path
@@ -43,7 +43,10 @@ def train(root: str, config: TrainConfig, place: Place, progress: Progress = sil
         torch.set_num_threads(config.threads)
     task = Task.of(lake, resolve(lake, config))
     with reading(lake, task.config, "train", place.rank):
-        return [train_run(task, seed, place, progress) for seed in config.seeds]
+        runs = [train_run(task, seed, place, progress) for seed in config.seeds]
+        if place.rank == 0:
+            dynamics.combine(lake, [run["run_id"] for run in runs])
+        return runs
 
 
 def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) -> dict[str, Any]:
@@ -76,7 +79,8 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
             do="lower batch_size, or use tail: pad",
         )
     drawing = config.sampling == "with_replacement"
-    state, notes = _resume(task, run, learner, sampler)
+    noted = _watched(task, learner, total, sampler)
+    state, notes = _resume(task, run, learner, sampler, noted)
     resumed_from = state.step
     about = describe(task, run, seed, code, learner)  # the precision of a run that goes on is its checkpoint's
     if place.rank == 0:
@@ -116,7 +120,7 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
                     _must_be_finite(val["loss"] or 0.0, f"the val loss after step {state.step} of {total}", config)
                     state.add_point(val, {"draws": sampler.consumed} if drawing else {"epoch": len(state.history) + 1})
                 if ended or (config.checkpoint_every and state.step % config.checkpoint_every == 0):
-                    _save(task, learner, sampler, state, log)
+                    _save(task, learner, sampler, state, log, noted)
                 what = f"draw {sampler.consumed:,}" if drawing else f"epoch {len(state.history) + (not ended)}"
                 progress(state.step, total, f"training {run}, {what}")
                 mark = perf_counter()
@@ -128,7 +132,25 @@ def train_run(task: Task, seed: int, place: Place, progress: Progress = silent) 
     training["resumed_from"] = resumed_from
     if shards is not None:
         training["shard_wait_seconds"] = shards.waited
+    if noted is not None and place.rank == 0:
+        dynamics.write(task.lake, run, noted.table(task.samples, str(config.content_id)))
     return publish(task, learner, about, training, place.union(state.failed), progress)
+
+
+def _watched(task: Task, learner: Learner, total: int, sampler: PlannedBatchSampler) -> dynamics.Dynamics | None:
+    """What notes the dynamics of the version's own samples, told of every step from here on.
+
+    None where they are not wanted, and for a run that goes on from other weights: its course is that of the new
+    samples, and EL2N early in it is none.
+    """
+    config = task.config
+    if not config.dynamics or config.init_from is not None or not total:
+        return None
+    drawing = config.sampling == "with_replacement"
+    per_epoch = -(-len(task.selection.rows) // config.batch_size) if drawing else len(sampler)
+    noted = dynamics.Dynamics(task.base, dynamics.early(total, per_epoch))
+    learner.watch = noted.watch
+    return noted
 
 
 def _wait(shards: Prefetcher | None, sampler: PlannedBatchSampler, tell: Callable[[str], None]) -> None:
@@ -217,7 +239,9 @@ def _new_model(task: Task, seed: int) -> torch.nn.Module:
     return model
 
 
-def _resume(task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler) -> tuple[_State, list[str]]:
+def _resume(
+    task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler, noted: dynamics.Dynamics | None
+) -> tuple[_State, list[str]]:
     """(where the run goes on from, what was wrong with newer checkpoints); every rank takes the same one."""
     found, notes = checkpoint.load_newest(task.lake.store, run_key(run, "checkpoints"))
     step, place = found.step if found else 0, learner.place
@@ -237,6 +261,8 @@ def _resume(task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler
         state = _State(**found.meta["state"])
         sampler.load_state(found.meta["sampler"])
         learner.load_tensors(found.tensors)
+        if noted is not None:
+            noted.load_tensors(found.tensors)
         learner.precision = found.meta["precision"]
         wrong = "" if state.step == step else f"it counts {state.step} steps"
     except (KeyError, TypeError, ValueError, RuntimeError, SevenfoldError) as error:
@@ -250,16 +276,22 @@ def _resume(task: Task, run: str, learner: Learner, sampler: PlannedBatchSampler
     return (state if place.rank == 0 else replace(state, samples=0)), notes  # those of all ranks, once
 
 
-def _save(task: Task, learner: Learner, sampler: PlannedBatchSampler, state: _State, log: StepLog) -> None:
+def _save(
+    task: Task, learner: Learner, sampler: PlannedBatchSampler, state: _State, log: StepLog,
+    noted: dynamics.Dynamics | None,
+) -> None:  # fmt: skip
     place = learner.place
     log.flush()
     place.wait()  # the steps of every rank are on disk before the checkpoint that counts them
+    if noted is not None:
+        noted.gather(place)
     told = {**vars(state), "samples": int(place.sum([state.samples])[0]), "failed": place.union(state.failed)}
     if place.rank == 0:
         meta = {"sampler": sampler.state(), "state": told, "precision": learner.precision}
         keep = learner.config.keep_checkpoints
         folder = run_key(log.run_id, "checkpoints")
-        checkpoint.save(task.lake.store, folder, state.step, learner.tensors(), meta, keep)
+        tensors = learner.tensors() | (noted.tensors() if noted is not None else {})
+        checkpoint.save(task.lake.store, folder, state.step, tensors, meta, keep)
 
 
 def _evaluate(task: Task, split: str, learner: Learner, place: Place) -> dict[str, Any]:

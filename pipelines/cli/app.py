@@ -12,6 +12,8 @@ from typer.core import TyperGroup
 from sevenfold.pipelines.cli import (
     branches,
     data,
+    embed,
+    forecast,
     judge,
     keep,
     learn,
@@ -20,6 +22,7 @@ from sevenfold.pipelines.cli import (
     review,
     takedown,
     tune,
+    twins,
     variants,
     versions,
 )
@@ -124,7 +127,10 @@ for module, panel in (
     (variants, "Versions"),
     (keep, "Keeping"),
     (judge, "Judging"),
+    (twins, "Judging"),
     (learn, "Learning"),
+    (embed, "Learning"),
+    (forecast, "Learning"),
     (plan, "Learning"),
     (tune, "Learning"),
     (review, "Learning"),

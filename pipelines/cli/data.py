@@ -62,6 +62,13 @@ def ingest(
     kind: Annotated[
         str | None, typer.Option(help="folder, bucket, zip, csv, jsonl, parquet, webdataset or idx; else guessed.")
     ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="A table (csv, jsonl, parquet) of labels, by path or file name.")
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(help="The column of --labels; else label, class ...")] = None,
+    annotations: Annotated[
+        Path | None, typer.Option(help="A table of what several people said: path, annotator, label.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that decode; else as in sevenfold.toml.")
     ] = None,
@@ -81,18 +88,30 @@ def ingest(
             expected="one of the two: a source to land, or --retry-quarantine BATCH",
             do="see `sevenfold ingest --help`",
         )
+    if labels is None and label_column is not None:
+        raise SevenfoldError("there is a --label-column and no --labels", do="name the table too")
+    if retry_quarantine is not None and (labels or annotations):
+        raise SevenfoldError(
+            "a retry reads the tables that the batch was landed with", do="leave --labels and --annotations out"
+        )
+    from sevenfold.storage.sources import Table
+
     at = session(context)
     project = at.project
     lake = at.lake
     count = workers or project.workers
     with progress("listing the source") as report:
         if retry_quarantine is not None:
-            landed, new = lake.retry_quarantine(at.dataset, retry_quarantine, workers=count, progress=report)
+            landed, new = lake.retry_quarantine(
+                at.dataset, retry_quarantine, accepts=project.decode, workers=count, progress=report
+            )
         else:
             assert source is not None
             landed, new = lake.ingest(
-                source, at.dataset, batch, kind=kind, classes=project.classes or None, workers=count, progress=report
-            )
+                source, at.dataset, batch, kind=kind, classes=project.classes or None, workers=count, progress=report,
+                accepts=project.decode, labels=Table(labels.absolute(), label_column) if labels else None,
+                annotations=Table(annotations.absolute()) if annotations else None,
+            )  # fmt: skip
     examples = _examples(lake.quarantine(at.dataset, landed.batch))
     seconds = landed.seconds.get("ingest", 0.0)
     rate = landed.counts["inputs"] / seconds if seconds else None
@@ -149,10 +168,9 @@ def quarantine(
     )
     if len(shown) < table.num_rows:
         say(f"{table.num_rows - len(shown):,} more: --limit 0")
-    if shown and landed.status == "rejected":
-        say("after a fix: ingest the source again; a retry would leave this batch rejected")
-    elif shown:
-        say(f"after a fix: sevenfold ingest --retry-quarantine {batch}")
+    if shown:
+        whole = " (the batch is rejected: all of its source lands again)" if landed.status == "rejected" else ""
+        say(f"after a fix: sevenfold ingest --retry-quarantine {batch}{whole}")
 
 
 def withdraw(
@@ -217,6 +235,7 @@ COMMANDS = (
         example(
             "sevenfold ingest photos.zip --batch june",
             "sevenfold ingest s3://bucket/photos",
+            "sevenfold ingest images --labels labels.csv --label-column breed",
             "sevenfold ingest --retry-quarantine june",
         ),
     ),

@@ -14,11 +14,11 @@ from sevenfold.pipelines.cli.session import session
 
 def report(
     context: typer.Context,
-    ref: Annotated[str, typer.Argument(help="A version (v3), branch, tag, or the start of a content id.")] = "main",
+    ref: Annotated[str, typer.Argument(help="A version (v3), branch or tag, or a batch.")] = "main",
     out: Annotated[Path | None, typer.Option(help="The HTML file; else reports/<dataset>-<version>.html.")] = None,
     json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page about a version: scorecard, pictures, curves, the gate's reasons, lineage."""
+    """Write one self-contained HTML page: verdicts with plots and pictures, changes, the gate's reasons, lineage."""
     from sevenfold.assets.reporting import write_report
 
     at = session(context)

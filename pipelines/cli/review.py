@@ -160,11 +160,11 @@ def _read(path: Path) -> list[Decision]:
 
 
 def _twins(at: Session, ref: str) -> list[Decision]:
-    from sevenfold.assets.judging import twins
     from sevenfold.assets.reviewing import exclude_twins
+    from sevenfold.assets.twinning import cross_split
 
-    with progress(f"comparing the splits of {ref}"):
-        decided = exclude_twins(twins(at.lake, at.project, ref))
+    with progress(f"comparing the splits of {ref}") as report:
+        decided = exclude_twins(cross_split(at.lake, at.project, ref, progress=report))
     if not decided:
         raise SevenfoldError(
             f"{ref} has no picture of val or test in another split",

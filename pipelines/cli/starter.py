@@ -46,6 +46,13 @@ dataset = {_text(dataset)}         # used when --dataset is not given
 # The labels that may occur; others go to quarantine. An empty list takes any.
 classes = [{listed}]
 
+[decode]                 # which unusual images `sevenfold ingest` takes; the others go to quarantine
+# cmyk = false           # as RGB, without their colour profile
+# sixteen_bit = false    # the upper 8 bits of each channel
+# animated = false       # the first frame, or page
+# alpha = true           # transparency is dropped
+# max_pixels = 178956970 # of one image
+
 [train]                  # defaults of `sevenfold train`; every key is also --set key=value (docs/settings.md)
 # epochs = 4
 # lr = 0.3

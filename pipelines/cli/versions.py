@@ -155,8 +155,9 @@ def query(
 ) -> None:
     """Ask the lake in SQL (DuckDB, read-only). `samples` is main's newest version, or the one of --as-of.
 
-    Views: samples, samples_all, scored, this_version, versions, shards, batches, landed, aliases, quarantine, signals,
-    predictions, verdicts, findings, queues, reviews, overlays, tombstones, runs, steps, models.
+    Views: samples, samples_all, scored, this_version, versions, shards, batches, landed, aliases, metadata,
+    annotations, quarantine, signals, predictions, verdicts, findings, queues, reviews, overlays, tombstones, runs,
+    steps, models.
     """
     from sevenfold.storage.questions import QUESTIONS, question
 

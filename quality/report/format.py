@@ -33,6 +33,28 @@ def percent(value: float | None, digits: int = 1) -> str:
     return NONE if value is None or math.isnan(value) else minus(f"{100 * value:.{digits}f}") + " %"
 
 
+def measured(name: str, value: float) -> str:
+    """A number with the unit that its name tells: shares as per cent, seconds as a span, others plain."""
+    if "share" in name and abs(value) <= 1:
+        return number(float(f"{100 * value:.3g}")) + " %"
+    if name.endswith("seconds"):
+        return span(value)
+    return number(value)
+
+
+def without_unit(name: str) -> str:
+    """The name in words, without the unit that `measured` writes beside the number."""
+    return name.replace("_", " ").removesuffix(" seconds").removesuffix(" share")
+
+
+def span(seconds: float) -> str:
+    """3.2 s, 12 min, 5 h, 7 days."""
+    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if abs(seconds) >= 2 * size:
+            return f"{number(round(seconds / size, 1))} {unit}"
+    return f"{number(float(f'{seconds:.3g}'))} s"
+
+
 def points(value: float) -> str:
     """A signed difference of two shares in percentage points."""
     return minus(f"{100 * value:+.1f}")

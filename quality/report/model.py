@@ -7,7 +7,7 @@ escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -184,6 +184,51 @@ class BatchCounts:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What is known of the keys among the findings, a column each (of one length); a key that is absent has none.
+
+    `notes`: what a key itself tells, such as why an input was quarantined; a verdict's own note about it wins.
+    """
+
+    keys: Sequence[str] = ()
+    labels: Sequence[str | None] = ()
+    splits: Sequence[str | None] = ()
+    paths: Sequence[str | None] = ()
+    notes: Sequence[str | None] = ()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """How many samples changed in one way: relabelled from `before` to `after`, moved from split to split."""
+
+    change: str
+    before: str
+    after: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs from the reference.
+
+    Parameters
+    ----------
+    counts : added, removed, relabelled, moved ... -> samples.
+    samples : (of the reference, of the subject).
+    flows : the commonest changes from what to what, largest first.
+    balance : classes of the reference and of the subject.
+    examples : a few of the changed samples.
+    """
+
+    reference: str
+    counts: Mapping[str, int]
+    samples: tuple[int, int] = (0, 0)
+    flows: tuple[Flow, ...] = ()
+    balance: tuple[ClassBalance, ...] = ()
+    examples: Grid | None = None
+
+
+@dataclass(frozen=True)
 class Command:
     """A command to try next and what it shows."""
 
@@ -193,13 +238,17 @@ class Command:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything on the page, in the page's order.
+    """Everything on the page.
 
     Parameters
     ----------
+    version : what the page is about: a version, or a batch where `kind` says so.
+    kind : "version" or "batch".
     created : unix seconds, from the caller's clock (the page prints it in UTC).
     summary : what happened, in sentences.
     findings_at : where the whole list of findings lies, said when the page shows only a part.
+    pictures : key -> image bytes of findings and of `Verdict.data`'s pairs and examples (see evidence.wanted).
+    facts : label, split, path of the findings' keys.
     """
 
     dataset: str
@@ -226,3 +275,7 @@ class Report:
     lineage: Lineage | None = None
     commands: tuple[Command, ...] = ()
     findings_at: str = ""
+    kind: str = "version"
+    pictures: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    facts: Facts = field(default_factory=Facts, repr=False)
+    changes: Changes | None = None

@@ -8,7 +8,7 @@ from sevenfold.quality.report import plot
 from sevenfold.quality.report.format import NONE, number, percent, points
 from sevenfold.quality.report.markup import Html, el, join, prose, table
 from sevenfold.quality.report.model import BatchCounts, Command, Decision, Gate, GateSlice, Reason
-from sevenfold.quality.report.scorecard import status_icon
+from sevenfold.quality.report.status import status_icon
 
 FOREST = 250
 

@@ -10,7 +10,8 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from sevenfold.quality.report import charts, findings, grids, lineage, outcome, scorecard
+from sevenfold.quality.report import changes, charts, evidence, findings, grids, lineage, outcome, scorecard, verdicts
+from sevenfold.quality.report.album import Album
 from sevenfold.quality.report.format import moment
 from sevenfold.quality.report.markup import Html, el, join, prose
 from sevenfold.quality.report.model import Grid, Report
@@ -27,36 +28,52 @@ class Section:
     draw: Callable[[Any], Html | None]
 
 
-def sections(report: Report) -> list[Section]:
-    """All sections in the order of the story: what came in, what was doubted, what was learned, what was decided."""
+def sections(report: Report, album: Album) -> list[Section]:
+    """All sections in their order: the verdicts, what came in, what was doubted, what was learned, what was decided."""
     r = report
     hard = (("Hard examples", r.hard), ("Random control", r.control))
     drift = (("The drifted batch", r.drifted), ("The reference", r.reference))
     offending = tuple(verdict for verdict in r.verdicts if verdict.findings)
+    seven = partial(verdicts.details, pictures=r.pictures, facts=r.facts, album=album)
+    grid = partial(grids.grid, album=album)
+    pair = partial(grids.pair, album=album)
     return [
         Section("", "summary", "What happened", r.summary, _summary),
-        Section("", "scorecard", "Scorecard", r.verdicts, scorecard.cards),
+        Section("", "scorecard", "Scorecard", r.verdicts, scorecard.front),
+        Section("", "verdicts", "The seven Vs", r.verdicts, seven),
+        Section("Data", "changes", "What changed", r.changes, partial(changes.changes, album=album)),
         Section("Data", "ingest", "What came in", r.batches, outcome.reconciliation),
-        Section("Data", "quarantine", "Quarantine", r.quarantine, partial(grids.grid, name="Quarantine")),
+        Section("Data", "quarantine", "Quarantine", r.quarantine, partial(grid, name="Quarantine")),
         Section("Data", "balance", "Class balance", r.balance, charts.class_balance),
-        Section("Doubts", "suspected", "Suspected labels", r.suspected, partial(grids.grid, name="Suspected labels")),
-        Section("Doubts", "hard", "Hard examples, random control", _any(hard), grids.pair),
-        Section("Doubts", "drift", "Drift beside its reference", _any(drift), grids.pair),
+        Section("Doubts", "suspected", "Suspected labels", r.suspected, partial(grid, name="Suspected labels")),
+        Section("Doubts", "hard", "Hard examples, random control", _any(hard), pair),
+        Section("Doubts", "drift", "Drift beside its reference", _any(drift), pair),
         Section("Training", "curves", "Learning curves", r.curves, charts.learning_curves),
         Section("Training", "arms", "Accuracy by seed", r.arms, partial(charts.arms, note=r.arms_note)),
         Section("Training", "steps", "Where a training step's time goes", r.steps, charts.step_times),
         Section("Decisions", "decision", "Retrain decision", r.decision, outcome.decision),
         Section("Decisions", "gate", "The gate", r.gate, outcome.gate),
         Section("Decisions", "lineage", "Lineage", r.lineage, lineage.draw),
-        Section("Details", "verdicts", "Every verdict", r.verdicts, scorecard.details),
-        Section("Details", "findings", "Findings", offending, partial(findings.findings, whole=r.findings_at)),
+        Section("Details", "findings", "Findings", offending,
+                partial(findings.findings, facts=r.facts, whole=r.findings_at)),
         Section("Details", "next", "Try next", r.commands, outcome.commands),
-    ]
+    ]  # fmt: skip
 
 
 def _any(sides: tuple[tuple[str, Grid | None], ...]) -> list[tuple[str, Grid]]:
     """The sides of a comparison that are there."""
     return [(title, content) for title, content in sides if content]
+
+
+def album_of(report: Report) -> Album:
+    """Thumbnails of every picture on the page: those beside the verdicts first."""
+    r = report
+    shown = (r.changes.examples if r.changes else None, r.quarantine, r.suspected, r.hard, r.control, r.drifted,
+             r.reference)  # fmt: skip
+    images = evidence.shown_images(r.verdicts, r.pictures)
+    for grid in filter(None, shown):
+        images += [tile.image for tile in grid.tiles[: grids.MOST_TILES] if tile.image]
+    return Album(images)
 
 
 def render(report: Report) -> str:
@@ -65,8 +82,8 @@ def render(report: Report) -> str:
     Pure: the same report gives the same text. Write it as UTF-8; it opens from disk, follows the reader's light or
     dark setting and prints.
     """
-    present = [section for section in sections(report) if section.data]
-    style, script = _asset("style.css"), _asset("filter.js")
+    present = [section for section in sections(report, album_of(report)) if section.data]
+    style, script = _asset("style.css"), _asset("findings.js")
     title = report.title or f"{report.dataset} {report.version}"
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
@@ -89,8 +106,9 @@ def render(report: Report) -> str:
 
 
 def _heading(report: Report, title: str) -> Html:
-    facts = (("Dataset", report.dataset), ("Version", report.version),
-             ("Content id", el("code", report.content_id)), ("Written", moment(report.created)))  # fmt: skip
+    digest = "Digest" if report.kind == "batch" else "Content id"
+    facts = (("Dataset", report.dataset), (report.kind.capitalize(), report.version),
+             (digest, el("code", report.content_id)), ("Written", moment(report.created)))  # fmt: skip
     pairs = (el("div", el("dt", name), el("dd", value)) for name, value in facts)
     return el("header", el("p", _mark(), "Sevenfold report", class_="brand"), el("h1", title), el("dl", *pairs))
 

@@ -12,6 +12,7 @@ from sevenfold.storage.sources.base import (
     as_root,
     in_blocks,
 )
+from sevenfold.storage.sources.beside import Beside, Table, with_tables
 from sevenfold.storage.sources.folder import FolderSource
 from sevenfold.storage.sources.opening import SOURCES, open_source
 
@@ -19,12 +20,15 @@ __all__ = [
     "MAX_FILE_BYTES",
     "MAX_INPUTS",
     "SOURCES",
+    "Beside",
     "FolderSource",
     "Input",
     "InputError",
     "Selected",
     "Source",
+    "Table",
     "as_root",
     "in_blocks",
     "open_source",
+    "with_tables",
 ]

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sevenfold.storage.canonical import canonical_json
 from sevenfold.storage.errors import SevenfoldError
+from sevenfold.storage.sources.further import Further
 
 MAX_FILE_BYTES = 256 << 20
 """A single image file over this is quarantined, not read: a member of an archive may claim any size."""
@@ -119,7 +121,26 @@ class Source:
             h.update(b"," if start else b"")
             h.update(canonical_json(rows)[1:-1])
         h.update(b"]")
+        h.update(self.stamp.encode())
         return h.hexdigest()
+
+    @property
+    def stamp(self) -> str:
+        """What a change of the further columns changes, for the fingerprint; "" where there are none."""
+        return ""
+
+    def further(self) -> Further | None:
+        """What the source says of its inputs besides label and split, by path; None: nothing. Reads anew."""
+        return None
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The tables beside the source, as a batch's record keeps them (see sources.beside); empty: there are none."""
+        return {}
+
+    def annotations(self) -> tuple[pa.Table, tuple[str, ...]] | None:
+        """(path, annotator, label: what several people said of the inputs; notes); None: nothing."""
+        return None
 
     def _list(self) -> Iterator[Input]:
         raise TypeError("a source lists its inputs")
@@ -160,6 +181,24 @@ class Selected(Source):
 
     def _list(self) -> Iterator[Input]:
         return (i for i in self.source.inputs if i.path in self.paths)
+
+    @property
+    def stamp(self) -> str:
+        """See Source.stamp."""
+        return self.source.stamp
+
+    def further(self) -> Further | None:
+        """See Source.further."""
+        return self.source.further()
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """See Source.tables."""
+        return self.source.tables
+
+    def annotations(self) -> tuple[pa.Table, tuple[str, ...]] | None:
+        """See Source.annotations."""
+        return self.source.annotations()
 
     def read(self, path: str) -> bytes:
         """See Source.read."""
@@ -252,6 +291,15 @@ def check_archive(path: str) -> None:
     """Raises InputError when the name is that of an archive: archives in archives are not opened."""
     if suffix_of(path) in ARCHIVES:
         raise InputError("unsupported", f"a nested archive (.{suffix_of(path)}): ingest it by itself")
+
+
+def stamp_of(file: Path) -> str:
+    """Size and time of a table, as Source.stamp; SevenfoldError when it is not there."""
+    try:
+        status = file.stat()
+    except OSError as e:
+        raise SevenfoldError(f"it cannot be opened ({e.strerror})", where=str(file), do="check the path") from None
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def counted(numbers: Counter[str]) -> str:

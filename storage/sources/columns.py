@@ -27,12 +27,16 @@ LABELS = ("label", "labels", "class", "category", "fine_label")
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns, under the names that the table has for them; None: there is none. `others`: some of the rest."""
+    """The columns, under the names that the table has for them; None: there is none.
+
+    `rest`: all others; `others`: some of them, to be shown.
+    """
 
     image: str
     label: str | None
     split: str | None
     others: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         label = f"labels from the column {self.label}" if self.label else "no column of labels"
@@ -58,8 +62,9 @@ def find_columns(names: Iterable[str | None], images: Sequence[str], where: str)
         )
     label = next((by_name[c] for c in LABELS if c in by_name and by_name[c] != image), None)
     split = by_name.get("split")
-    others = (n[:40].encode(errors="backslashreplace").decode() for n in there if n not in (image, label, split))
-    return Columns(image, label, split, tuple(others)[:10])
+    rest = tuple(dict.fromkeys(n for n in there if n not in (image, label, split)))
+    others = tuple(n[:40].encode(errors="backslashreplace").decode() for n in rest[:10])
+    return Columns(image, label, split, others, rest)
 
 
 def split_of_word(word: Any, where: str) -> str | None:

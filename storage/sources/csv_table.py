@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.sources.base import Input, InputError, Source
-from sevenfold.storage.sources.columns import PATHS, find_columns, read_named, size_and_time, split_of_word
+from sevenfold.storage.sources.base import Input, InputError, Source, stamp_of
+from sevenfold.storage.sources.columns import PATHS, Columns, find_columns, read_named, size_and_time, split_of_word
+from sevenfold.storage.sources.further import Further, Gathering
+
+PIECE = 1 << 14
+"""Rows of further columns that are gathered at once."""
 
 
 class CsvSource(Source):
-    """A CSV with the columns path and label (optional: split); paths are relative to the CSV's folder."""
+    """A CSV with the columns path and label (optional: split); paths are relative to the CSV's folder.
+
+    Other columns are kept as metadata.
+    """
 
     kind = "csv"
     carried = ("problems",)
+    _columns: Columns
 
     def _list(self) -> Iterator[Input]:
         try:
@@ -28,7 +37,7 @@ class CsvSource(Source):
         with open(self.path, newline="", encoding="utf-8-sig") as f:
             reader = csv.DictReader(f, strict=True)
             columns = find_columns(reader.fieldnames or [], PATHS, self.location)
-            self._columns = str(columns)
+            self._columns = columns
             for number, row in enumerate(reader):
                 path = (row[columns.image] or "").strip()
                 label = (row[columns.label] or "").strip() if columns.label else ""
@@ -43,7 +52,25 @@ class CsvSource(Source):
                 yield Input(path, label_or_none, split, size, modified)
 
     def _remarks(self) -> Iterable[str]:
-        return (self._columns,)
+        return (str(self._columns),)
+
+    @property
+    def stamp(self) -> str:
+        """See Source.stamp."""
+        self.inputs  # noqa: B018  (the columns are known from here on)
+        return stamp_of(self.path) if self._columns.rest else ""
+
+    def further(self) -> Further | None:
+        """See Source.further."""
+        self.inputs  # noqa: B018
+        columns = self._columns
+        gathering = Gathering(texts=True)
+        with open(self.path, newline="", encoding="utf-8-sig") as f:
+            rows = ((r, (r[columns.image] or "").strip()) for r in csv.DictReader(f, strict=True))
+            named = ((r, path) for r, path in rows if path)
+            while piece := list(islice(named, PIECE)):
+                gathering.add([path for _, path in piece], {c: [r[c] for r, _ in piece] for c in columns.rest})
+        return gathering.finish()
 
     def read(self, path: str) -> bytes:
         """See Source.read."""

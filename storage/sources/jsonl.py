@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 
 from sevenfold.storage.errors import SevenfoldError
-from sevenfold.storage.sources.base import MAX_FILE_BYTES, Input, InputError, Places, Source, check_size, is_text
+from sevenfold.storage.sources.base import (
+    MAX_FILE_BYTES,
+    Input,
+    InputError,
+    Places,
+    Source,
+    check_size,
+    is_text,
+    stamp_of,
+)
 from sevenfold.storage.sources.blobs import LocalBlob
 from sevenfold.storage.sources.columns import (
     EMBEDDED,
@@ -26,10 +35,13 @@ from sevenfold.storage.sources.columns import (
     size_and_time,
     split_of_word,
 )
+from sevenfold.storage.sources.further import Further, Gathering
 
 _MAX_LINE = MAX_FILE_BYTES // 3 * 4 + (1 << 20)
 _LOOK = 100
 """Lines that are looked at to find the columns."""
+_PIECE = 1 << 14
+"""Rows of further columns that are gathered at once."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]{60,}={0,2}\s*")
 _DATA_URL = re.compile(r"data:[^,]{0,100};base64,")
 
@@ -125,6 +137,37 @@ class JsonlSource(Source):
 
     def _remarks(self) -> Iterable[str]:
         return (str(self._columns), f"{self._embedded:,} images are embedded")
+
+    @property
+    def stamp(self) -> str:
+        """See Source.stamp."""
+        return stamp_of(self.path) if self._columns.rest else ""
+
+    def further(self) -> Further | None:
+        """See Source.further: all keys but those of the image, label and split, also those of later lines."""
+        known = {self._columns.image, self._columns.label, self._columns.split}
+        gathering = Gathering()
+        paths: list[str] = []
+        rows: list[dict[str, Any]] = []
+
+        def gather() -> None:
+            names = dict.fromkeys(name for row in rows for name in row if name not in known)
+            gathering.add(paths, {name: [row.get(name) for row in rows] for name in names})
+            paths.clear()
+            rows.clear()
+
+        for number, (_, line) in enumerate(self._lines()):
+            try:
+                row = _parse(line)
+                path, _ = _image(row.pop(self._columns.image, None), self._columns.image)
+            except InputError:  # it is in quarantine
+                continue
+            paths.append(path if path is not None else f"{self.name}#{number:08d}")
+            rows.append(row)
+            if len(rows) == _PIECE:
+                gather()
+        gather()
+        return gathering.finish()
 
     def read(self, path: str) -> bytes:
         """See Source.read."""

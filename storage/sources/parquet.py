@@ -30,6 +30,7 @@ from sevenfold.storage.sources.columns import (
     split_of_word,
 )
 from sevenfold.storage.sources.folder import bucket_entries
+from sevenfold.storage.sources.further import Further, Gathering
 from sevenfold.storage.sources.layout import is_hidden, splits_of_files
 
 if TYPE_CHECKING:
@@ -81,6 +82,18 @@ class ParquetSource(Source):
             beside = sum(p not in self._files and not is_hidden(p) for p in paths)
             if beside:
                 yield f"{beside:,} other files in the folder are no inputs, unless a table names them"
+
+    @property
+    def stamp(self) -> str:
+        """See Source.stamp."""
+        return "; ".join(file.stamp for file in self._files.values() if file.has_further)
+
+    def further(self) -> Further | None:
+        """See Source.further."""
+        gathering = Gathering()
+        for file in self._files.values():
+            file.gather(gathering)
+        return gathering.finish()
 
     def read(self, path: str) -> bytes:
         """See Source.read."""
@@ -179,7 +192,6 @@ class _File:
 
         image, label, split = self._columns.image, self._columns.label, self._columns.split
         wanted = [c for c in (label, split, None if self._embedded else image) if c]
-        folder = Path(self.name).parent
         beside = Path(self.location).parent if isinstance(self.location, Path) else Path()
         number = 0
         texts: dict[str, str] = {}
@@ -203,10 +215,47 @@ class _File:
                     if path is None:
                         yield Input(address, said, words, 0, self._blob.modified)
                     else:
-                        shown = path if path.startswith("/") else (folder / path).as_posix()
-                        yield Input(shown, said, words, *size_and_time(beside, path))
+                        yield Input(self._shown(path), said, words, *size_and_time(beside, path))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
             raise self._unreadable(e) from None
+
+    @property
+    def has_further(self) -> bool:
+        """Whether there are columns besides image, label and split."""
+        return bool(self._columns.rest)
+
+    @property
+    def stamp(self) -> str:
+        """What changes with the file's content."""
+        return f"{self.name} {self._blob.size} {self._blob.modified}"
+
+    def gather(self, gathering: Gathering) -> None:
+        """Add the further columns of every row; of nested ones and bytes no value is read."""
+        import pyarrow as pa
+
+        image, rest = self._columns.image, list(self._columns.rest)
+        schema = self._parquet.schema_arrow
+        heavy = [c for c in rest if pa.types.is_nested(schema.field(c).type) or _is_bytes(schema.field(c).type)]
+        light = [c for c in rest if c not in heavy]
+        names = light if self._embedded else [*light, image]
+        number = 0
+        try:
+            for batch in self._parquet.iter_batches(batch_size=1 << 14, columns=names) if names else ():
+                if self._embedded:
+                    paths = [f"{self.name}#{n:08d}" for n in range(number, number + batch.num_rows)]
+                else:
+                    said = [(value or "").strip() for value in batch.column(image).to_pylist()]
+                    paths = [
+                        self._shown(value) if value else f"{self.name}#{n:08d}" for n, value in enumerate(said, number)
+                    ]
+                number += batch.num_rows
+                bytes_there = {c: pa.array([b""] * batch.num_rows) for c in heavy}  # told of, never read
+                gathering.add(paths, {**{c: batch.column(c) for c in light}, **bytes_there})
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
+            raise self._unreadable(e) from None
+
+    def _shown(self, path: str) -> str:
+        return path if path.startswith("/") else (Path(self.name).parent / path).as_posix()
 
     def _rows(self, columns: list[str]) -> Iterator[list[dict[str, Any]]]:
         if not columns:
@@ -277,3 +326,9 @@ class _File:
             self._cursor = (group, position, rows)
             if position > batch:
                 return column
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow.types as t
+
+    return t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind)

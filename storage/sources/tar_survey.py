@@ -40,6 +40,8 @@ class Survey:
         self.tars: list[str] = []
         self.times: list[float] = []
         self.members = self.folders = 0
+        self.component: str | None = None
+        """Where `finish` found the labels to be."""
         # one entry for each row of the result, sample or not
         self._paths: list[str] = []
         self._rows = array("q")  # tar, header byte, content offset, size, members: five numbers a row
@@ -128,7 +130,7 @@ class Survey:
             raise SevenfoldError(next(iter(self._problems.values()))[1], where=self.where, expected="a plain tar")
         self._repeated_keys(rows)
         self._unique_paths(rows)
-        component = self._label_component()
+        component = self.component = self._label_component()
         number = LABELS.index(component) if component else 0
         inputs: list[Input] = []
         for i, (path, said) in enumerate(zip(self._paths, self._said, strict=True)):

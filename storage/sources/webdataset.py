@@ -15,20 +15,29 @@ What becomes of each hazard (the quarantine row is named `<tar>/<member>`, its d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.sources.base import Input, InputError, Places, Source
 from sevenfold.storage.sources.blobs import Blob, open_blob
 from sevenfold.storage.sources.columns import class_names
 from sevenfold.storage.sources.folder import bucket_entries
+from sevenfold.storage.sources.further import MAX_TEXT, Further, Gathering
 from sevenfold.storage.sources.layout import is_hidden, splits_of_files
+from sevenfold.storage.sources.tar_samples import MAX_LABEL_BYTES, Run, image_of, runs, text
 from sevenfold.storage.sources.tar_survey import Survey
+from sevenfold.storage.sources.tar_walk import Window
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 """Files of a folder that are looked at; the compressed ones are refused, since they cannot be read at offsets."""
+
+_PIECE = 1 << 14
+"""Samples whose further columns are gathered at once."""
 
 
 class WebdatasetSource(Source):
@@ -39,6 +48,7 @@ class WebdatasetSource(Source):
     """
 
     kind = "webdataset"
+    _label_component: str | None
     carried = ("problems", "_places", "_locations")
 
     @cached_property
@@ -84,7 +94,9 @@ class WebdatasetSource(Source):
                 )
         if not survey.tars:
             raise SevenfoldError("there is no tar", where=self.location, expected="files named .tar")
-        return survey.finish()
+        found = survey.finish()
+        self._label_component = survey.component
+        return found
 
     @cached_property
     def _places(self) -> Places:
@@ -100,6 +112,27 @@ class WebdatasetSource(Source):
         more = f", the first is {beside[0]}" if beside else ""
         return (*self._notes, *([f"{len(beside):,} other files are no inputs{more}"] if beside else []))
 
+    def further(self) -> Further | None:
+        """See Source.further: the keys of json components, and txt components (captions) where they are no labels.
+
+        The tars are walked again, by their headers.
+        """
+        self.inputs  # noqa: B018  (where the labels are is known from here on)
+        gathering, label = Gathering(), self._label_component
+        for name in self._locations:
+            if not name.endswith(".tar"):
+                continue
+            blob = self._blob(name)
+            found = (item for item in runs(Window(blob), ()) if isinstance(item, Run))
+            said = (
+                (path, keys) for run in found if (path := _address(name, run)) for keys in [_said(blob, run, label)]
+            )
+            while piece := list(islice(said, _PIECE)):
+                keys = dict.fromkeys(k for _, row in piece for k in row)
+                if keys:
+                    gathering.add([path for path, _ in piece], {k: [row.get(k) for _, row in piece] for k in keys})
+        return gathering.finish()
+
     def read(self, path: str) -> bytes:
         """See Source.read."""
         if path in self.problems:
@@ -112,3 +145,30 @@ class WebdatasetSource(Source):
         if len(data) < size:
             raise InputError("truncated", f"the tar ends {size - len(data)} bytes before the member does")
         return data
+
+
+def _address(tar: str, run: Run) -> str | None:
+    """The input's path of a sample; None when it cannot be taken."""
+    try:
+        return f"{tar}/{text(run.members[image_of(run)].name)}"
+    except InputError:
+        return None
+
+
+def _said(blob: Blob, run: Run, label: str | None) -> dict[str, Any]:
+    """What a sample's json and txt say of it besides the label. What cannot be read says nothing."""
+    said: dict[str, Any] = {}
+    for member, component in zip(run.members, run.components, strict=True):
+        if component not in ("json", "txt") or component == label == "txt" or member.size > MAX_LABEL_BYTES:
+            continue
+        data = blob.read_at(member.offset, member.size)
+        try:
+            if component == "txt":
+                said["txt"] = data.decode().strip()[:MAX_TEXT]
+                continue
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            said |= {key: inner for key, inner in value.items() if key != "label" or label != "json"}
+    return said

@@ -100,7 +100,7 @@ def test_another_policy_lets_it_pass_and_the_version_holds_every_sample(committe
 
 
 def test_warnings_count_only_with_strict(committed: Project) -> None:
-    plain = committed("check", "v1", "--json")
+    plain = committed("check", "v1", "--json", "-")
     results = {c["check"]: c["result"] for v in plain.json["subjects"][0]["verdicts"].values() for c in v}
     assert results["smallest_slice"] == "warn"
     if "fail" in results.values():

@@ -3,14 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from sevenfold.quality.policy import (
-    Policy,
-    apply_suppressions,
-    default_policy_yaml,
-    is_suppressed,
-    load_policy,
-)
+from sevenfold.quality.policy import Policy, default_policy_yaml, load_policy
 from sevenfold.quality.scorecard import exit_code
+from sevenfold.quality.suppressions import apply_suppressions, is_suppressed
 from sevenfold.quality.verdict import VS, Verdict, blocks
 from sevenfold.storage.errors import SevenfoldError
 
@@ -81,3 +76,29 @@ def test_a_suppression_of_another_subject_or_a_pass_changes_nothing() -> None:
     fine = Verdict("validity", "suite", "b1", "pass")
     assert apply_suppressions([FAILED], other, today=date(2026, 5, 1)) == [FAILED]
     assert apply_suppressions([fine], suppressing("2030-01-01"), today=date(2026, 5, 1)) == [fine]
+
+
+def accepting(*keys: str, until: str = "2030-01-01") -> Policy:
+    entry = {"check": "validity.suite", "reviewer": "ada", "until": until, "reason": "looked at"}
+    return Policy.model_validate({"suppressions": [{**entry, "key": key} for key in keys]})
+
+
+TWO = Verdict("validity", "suite", "b1", "fail", blocking=True, message="M.", findings=("a", "b"), notes=("na", "nb"))
+
+
+def test_one_accepted_finding_leaves_the_others() -> None:
+    (out,) = apply_suppressions([TWO], accepting("a"), today=date(2026, 5, 1))
+    assert (out.result, out.blocking, out.findings, out.notes) == ("fail", True, ("b",), ("nb",))
+    assert "1 finding is accepted by ada until 2030-01-01 (looked at)" in out.message
+
+
+def test_when_every_finding_is_accepted_the_verdict_is_softened() -> None:
+    (out,) = apply_suppressions([TWO], accepting("a", "b"), today=date(2026, 5, 1))
+    assert (out.result, out.blocking, is_suppressed(out), out.findings) == ("warn", False, True, ())
+
+
+def test_an_expired_acceptance_says_so_and_one_of_another_finding_does_nothing() -> None:
+    (out,) = apply_suppressions([TWO], accepting("a", until="2026-04-30"), today=date(2026, 5, 1))
+    assert (out.result, out.findings) == ("fail", ("a", "b"))
+    assert "suppression of a by ada expired on 2026-04-30" in out.message
+    assert apply_suppressions([TWO], accepting("z"), today=date(2026, 5, 1)) == [TWO]

@@ -18,14 +18,6 @@ def between(column: str, **kwargs: object) -> dict:
     return {"type": "expect_column_values_to_be_between", "kwargs": {"column": column} | kwargs}
 
 
-def test_metrics_are_one_row_over_rows_and_properties(rows, properties) -> None:
-    table = rows(10, label=["boot"] * 4 + [None] * 6, width=[28] * 9 + [30])
-    m = suite.metrics(table, properties(table))
-    assert (m["rows"], m["label_nulls"], m["label_distinct"], m["width_min"], m["width_max"]) == (10, 6, 1, 28, 30)
-    assert (m["label_type"], m["width_type"], m["brightness_nulls"]) == ("string", "int32", 0)
-    assert suite.metrics(table.slice(0, 0))["width_min"] is None
-
-
 def test_a_good_batch_passes_the_default_suite_and_docs_are_built(rows, properties, tmp_path: Path) -> None:
     table = rows()
     v = suite.validate(table, properties(table), subject="b1", docs_dir=tmp_path / "docs", at=1e9)

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
+from sevenfold.intervals import effective_number, wilson, wilson_half_width
 from sevenfold.quality import variety
-from sevenfold.quality.intervals import effective_number, wilson, wilson_half_width
-from sevenfold.quality.policy import Policy, Variety
+from sevenfold.quality.policy import Policy
 
 LIMITS = Policy().variety
 
@@ -46,7 +46,7 @@ def test_a_fall_against_the_reference_warns_and_noise_does_not(rows) -> None:
 
 def test_unlabelled_rows_are_not_measurable(rows) -> None:
     table = rows(10, label=[None] * 10)
-    for check in (variety.effective_classes, variety.balance, variety.smallest_slice):
+    for check in (variety.effective_classes, variety.balance):
         assert check(table, subject="b1", policy=LIMITS).result == "not_measurable"
 
 
@@ -64,15 +64,3 @@ def test_equal_pixels_count_once(rows) -> None:
     assert (v.result, v.statistic, v.findings) == ("warn", 0.02, (ids[1], ids[3]))
     assert variety.duplicate_share(rows(98), subject="b1", policy=LIMITS, aliases=2).statistic == 0.02
     assert variety.duplicate_share(rows(0), subject="b1", policy=LIMITS).result == "not_measurable"
-
-
-def test_a_small_slice_warns_and_fails_where_it_is_required(rows, classes) -> None:
-    table = rows(60, split=["train"] * 30 + ["test"] * 30)
-    limits = Variety(min_slice=12)
-    v = variety.smallest_slice(table, subject="v1", policy=limits, classes=classes)
-    assert (v.result, v.statistic, len(v.findings)) == ("warn", 10.0, 6)
-    v = variety.smallest_slice(table, subject="v1", policy=Variety(min_slice=12, required_splits=("test",)))
-    assert v.result == "fail" and "slice:test/boot" in v.findings
-    assert variety.smallest_slice(table, subject="v1", policy=Variety(min_slice=10)).result == "pass"
-    missing = variety.smallest_slice(table, subject="v1", policy=Variety(min_slice=1, required_splits=("val",)))
-    assert (missing.result, missing.statistic) == ("fail", 0.0)

@@ -60,3 +60,55 @@ def test_waiting_for_the_loader_breaches_its_slo() -> None:
     assert v.interval[0] < v.statistic < v.interval[1] and v.interval[1] - v.interval[0] < 0.02
     assert velocity.loader_idle(steps(0.5), subject="v1", policy=LIMITS).result == "fail"
     assert velocity.loader_idle(steps(0.5, 10), subject="v1", policy=LIMITS).result == "not_measurable"
+
+
+def timed(name: str, samples: int, **seconds: float) -> dict:
+    return {"batch": name, "counts": {"samples": samples}, "seconds": seconds}
+
+
+def test_a_slow_stage_breaches_its_slo_and_names_the_slow_batches() -> None:
+    records = [timed(f"b{i}", 1000, check=2.0) for i in range(6)]
+    v = velocity.stage_rate(records, "check", 20, subject="v1", policy=LIMITS)
+    assert (v.check, v.result, v.statistic, v.findings) == ("check_rate", "pass", 500.0, ())
+    v = velocity.stage_rate([*records, timed("slow", 1000, check=900.0)], "check", 20, subject="v1", policy=LIMITS)
+    assert (v.result, v.findings) == ("fail", ("batch:slow",)) and v.interval[0] < v.statistic < v.interval[1]
+    for few in ([], [timed("b", 1000)], [timed("b", 5, check=9.0)]):
+        assert velocity.stage_rate(few, "check", 20, subject="v1", policy=LIMITS).result == "not_measurable"
+
+
+def test_lead_time_counts_what_still_waits_once_it_is_late() -> None:
+    def modelled(name: str, landed: float, days: float | None, status: str = "committed") -> dict:
+        times = {"landed": landed} | ({} if days is None else {"modelled": landed + days * DAY})
+        return {"batch": name, "status": status, "times": times}
+
+    quick = [modelled(f"b{i}", 50 * DAY, 1 + i / 10) for i in range(10)]
+    v = velocity.lead_time(quick, now=100 * DAY, subject="v1", policy=LIMITS)
+    assert (v.result, v.n, v.findings) == ("pass", 10, ()) and v.interval[0] <= v.statistic <= v.interval[1]
+    young = velocity.lead_time([*quick, modelled("new", 99 * DAY, None)], now=100 * DAY, subject="v1", policy=LIMITS)
+    assert young.n == 10  # its time is not known yet, and it is not late
+    late = [*quick, modelled("late", 60 * DAY, None), modelled("refused", 1 * DAY, None, "rejected")]
+    v = velocity.lead_time(late, now=100 * DAY, subject="v1", policy=LIMITS)
+    assert (v.result, v.findings, v.notes) == ("fail", ("batch:late",), ("40.0 days, still waiting",))
+    assert velocity.lead_time([], now=1.0, subject="v1", policy=LIMITS).result == "not_measurable"
+
+
+def test_a_review_queue_that_nobody_answers_breaches_its_slo() -> None:
+    def queues(*rows: tuple[str, float, float | None]) -> pa.Table:
+        names, made, reviewed = zip(*rows, strict=True) if rows else ((), (), ())
+        return pa.table({"name": pa.array(names, pa.string()), "made": pa.array(made, pa.float64()),
+                         "reviewed": pa.array(reviewed, pa.float64())})  # fmt: skip
+
+    answered = ("hard-v1", 1 * DAY, 2 * DAY)
+    v = velocity.review_age(queues(answered, ("hard-v2", 95 * DAY, None)), now=100 * DAY, subject="v1", policy=LIMITS)
+    assert (v.result, v.statistic, v.findings) == ("pass", 5 * DAY, ())
+    v = velocity.review_age(queues(answered, ("hard-v2", 50 * DAY, None)), now=100 * DAY, subject="v1", policy=LIMITS)
+    assert (v.result, v.findings) == ("fail", ("queue:hard-v2",))
+    assert velocity.review_age(queues(), now=1.0, subject="v1", policy=LIMITS).result == "not_measurable"
+
+
+def test_the_interval_of_the_p95_covers_it() -> None:
+    rng = np.random.default_rng(0)
+    truth = -np.log(0.05)
+    spans = [velocity.high_quantile(rng.exponential(1, 200))[1] for _ in range(300)]
+    assert np.mean([low <= truth <= high for low, high in spans]) > 0.9
+    assert velocity.high_quantile([3.0]) == (3.0, None)

@@ -1,13 +1,9 @@
-"""Contradictions, leaks across splits, and the estimate of wrong labels."""
+"""Contradictions, and the estimate of wrong labels."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from sevenfold.quality import leaks, veracity
-from sevenfold.quality.label_noise import estimate_label_noise, margins, suspects
+from sevenfold.quality import veracity
 from sevenfold.quality.policy import Policy
 from sevenfold.quality.predictions import out_of_sample, probabilities
 from sevenfold.storage.errors import SevenfoldError
@@ -31,113 +27,6 @@ def test_a_contradiction_with_the_reference_warns(rows) -> None:
     assert (v.result, v.findings) == ("warn", tuple(new["id"].to_pylist()))
 
 
-def picture_table(rows) -> tuple[pa.Table, dict[str, np.ndarray]]:
-    """Six pictures: 0 train = 1 test exactly; 2 train ~ 3 test nearly; 4 train and 5 val share a hash, not pixels."""
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (6, 8, 8), dtype=np.uint8)
-    pixels[1] = pixels[0]
-    pixels[3] = np.clip(pixels[2].astype(int) + 2, 0, 255)
-    table = rows(
-        6,
-        split=["train", "test", "train", "test", "train", "val"],
-        pixel_digest=["a", "a", "b", "c", "d", "e"],
-        phash=[-1, -1, 0b1111, 0b1000_0011, 0x7F7F << 40, 0x7F7F << 40],
-    )
-    return table, dict(zip(table["id"].to_pylist(), pixels, strict=True))
-
-
-def test_a_picture_in_two_splits_fails_and_names_the_twin_to_exclude(rows) -> None:
-    table, pixels = picture_table(rows)
-    ids = table["id"].to_pylist()
-
-    def read(wanted: Sequence[str]) -> np.ndarray:
-        return np.stack([pixels[i] for i in wanted])
-
-    v = veracity.cross_split_duplicates(table, subject="v1", policy=LIMITS, read_pixels=read)
-    assert (v.result, v.blocking, v.statistic) == ("fail", True, 2.0)
-    assert v.findings == (ids[0], ids[2])
-    pairs = veracity.duplicate_pairs(table, policy=LIMITS, read_pixels=read).to_pylist()
-    assert [(p["keep"], p["exclude"], p["kind"], p["bits"]) for p in pairs] == [
-        (ids[1], ids[0], "exact", 0),
-        (ids[3], ids[2], "near", 3),
-    ]
-    assert pairs[1]["distance"] == pytest.approx(2, abs=0.1)
-
-
-def test_without_pixels_near_duplicates_are_candidates_and_warn(rows) -> None:
-    table, _ = picture_table(rows)
-    ids = table["id"].to_pylist()
-    v = veracity.cross_split_duplicates(table.slice(2), subject="v1", policy=LIMITS)
-    assert v.result == "warn" and set(v.findings) == {ids[2], ids[4]}
-    assert veracity.cross_split_duplicates(rows(200), subject="v1", policy=LIMITS).result == "pass"
-
-
-def test_hash_candidates_are_complete_up_to_seven_bits(rows) -> None:
-    rng = np.random.default_rng(5)
-    base = rng.integers(0, 2**63, 40, dtype=np.int64)
-    hashes = [int(h) for h in base]
-    for h in base:
-        bits = rng.choice(63, rng.integers(1, 11), replace=False)
-        hashes.append(int(h) ^ sum(1 << int(b) for b in bits))
-    table = rows(80, split=["test"] * 40 + ["train"] * 40, phash=hashes)
-    found = {(p["keep"], p["exclude"]) for p in leaks.hash_candidates(table, 7).to_pylist()}
-    ids = table["id"].to_pylist()
-    wanted = {(ids[a], ids[b]) for a in range(40) for b in range(40, 80) if (hashes[a] ^ hashes[b]).bit_count() <= 7}
-    assert wanted and found == wanted
-
-
-def noisy(n: int, noise: float, sharp: float, seed: int, k: int = 10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(probs, labels, wrong): a model that knows the posterior from which true labels come, and uniform label noise."""
-    rng = np.random.default_rng(seed)
-    centre = rng.integers(0, k, n)
-    logits = rng.standard_normal((n, k))
-    logits[np.arange(n), centre] += sharp
-    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    true = (probs.cumsum(1) > rng.random((n, 1))).argmax(1)
-    wrong = rng.random(n) < noise
-    labels = np.where(wrong, (true + rng.integers(1, k, n)) % k, true)
-    return probs, labels, wrong
-
-
-@pytest.mark.parametrize("sharp", [5.0, 6.5])
-@pytest.mark.parametrize("noise", [0.0, 0.03, 0.1, 0.25])
-def test_the_interval_covers_the_true_share_of_wrong_labels(noise: float, sharp: float) -> None:
-    covered, misses = 0, []
-    for seed in range(20):
-        probs, labels, wrong = noisy(4000, noise, sharp, seed)
-        estimate = estimate_label_noise(probs, labels)
-        covered += estimate.interval[0] <= wrong.mean() <= estimate.interval[1]
-        misses.append(estimate.share - wrong.mean())
-    assert covered >= 18
-    assert abs(np.mean(misses)) < 0.02 and np.max(np.abs(misses)) < 0.08
-
-
-def test_clean_labels_pass_and_noisy_ones_fail() -> None:
-    ids = [f"i{i}" for i in range(4000)]
-    for noise, result in ((0.0, "pass"), (0.09, "warn"), (0.25, "fail")):
-        probs, labels, wrong = noisy(4000, noise, 6.5, 1)
-        v = veracity.label_errors(probs, labels, ids, subject="v1", policy=LIMITS)
-        assert v.result == result and not v.blocking
-    hits = [wrong[int(i[1:])] for i in v.findings]
-    assert len(hits) == pytest.approx(1000, abs=120) and np.mean(hits) > 0.9
-
-
-def test_too_few_or_too_weak_is_not_measurable() -> None:
-    probs, labels, _ = noisy(400, 0.3, 6.0, 0)
-    assert veracity.label_errors(probs, labels, [""] * 400, subject="v1", policy=LIMITS).result == "not_measurable"
-    probs, labels, _ = noisy(4000, 0.0, 0.5, 0)
-    v = veracity.label_errors(probs, labels, [""] * 4000, subject="v1", policy=LIMITS)
-    assert v.result == "not_measurable" and "too weak" in v.message
-
-
-def test_margins_and_suspects_by_hand() -> None:
-    probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
-    labels = np.array([0, 0, 1])
-    assert margins(probs, labels) == pytest.approx([0.8, -0.6, -0.2])
-    assert suspects(probs, labels, 1.0).tolist() == [1, 2]
-    assert suspects(probs, labels, 0.34).tolist() == [1]
-
-
 def predictions(n: int = 4) -> pa.Table:
     return pa.table(
         {
@@ -158,12 +47,3 @@ def test_in_sample_predictions_are_left_out(classes) -> None:
         out_of_sample(predictions().drop_columns(["in_sample"]))
     with pytest.raises(SevenfoldError, match="one per class"):
         probabilities(kept, classes[:2])
-
-
-def test_a_pooled_twin_of_a_test_picture_warns_and_one_of_a_train_picture_does_not(rows) -> None:
-    table = rows(4).to_pylist()
-    for row, split, pixels in zip(table, ("test", "pool", "train", "pool"), "aabb", strict=True):
-        row["split"], row["pixel_digest"] = split, pixels * 64
-    v = veracity.cross_split_duplicates(pa.Table.from_pylist(table), subject="v1", policy=LIMITS)
-    assert (v.result, v.findings) == ("warn", (table[1]["id"],))
-    assert "leak once they are labelled" in v.remedy

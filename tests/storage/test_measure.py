@@ -14,6 +14,7 @@ from PIL import Image
 from sevenfold.storage import decode as decoding
 from sevenfold.storage import pixels
 from sevenfold.storage.canonical import digest_bytes
+from sevenfold.storage.decode import EVERYTHING, Accepts
 from sevenfold.storage.index import PROPERTIES
 from sevenfold.storage.measure import MEASURED, measure, measure_many
 from sevenfold.storage.sources import InputError
@@ -113,7 +114,11 @@ def test_a_damaged_jpeg_that_the_fast_way_accepts_is_what_pillow_sees(data: st.D
     for _ in range(data.draw(st.integers(0, 2))):
         damaged[data.draw(st.integers(3, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.sampled_from([None, None, -1, -2, -9, 300]))
-    fast = decoding._plain_jpeg(bytes(damaged[:cut]), None)
+    try:
+        fast = decoding._plain_jpeg(bytes(damaged[:cut]), None)
+    except InputError as error:
+        assert error.reason == "truncated"
+        return
     if fast is not None:
         sure = decoding._with_pillow(bytes(damaged), None)
         assert sure.mode == fast.mode and (sure.pixels == fast.pixels).all()
@@ -135,11 +140,72 @@ def test_what_is_not_plain_is_left_to_pillow() -> None:
     buffer = io.BytesIO()
     Image.new("CMYK", (8, 8)).save(buffer, "JPEG")
     whole = SMALL[0]
-    others = {"turned": rotated_jpeg(), "cmyk": buffer.getvalue(), "cut": whole[: len(whole) // 2], "head": whole[:30]}
+    others = {"cmyk": buffer.getvalue(), "head": whole[:30]}
     for name, data in others.items():
         assert decoding._plain_jpeg(data, None) is None, name
-    with pytest.raises(InputError, match="truncated"):
-        measure(others["cut"], "a.jpg")
+    for cut in (whole[: len(whole) // 2], whole[: len(whole) * 3 // 4] + b"\xff\xd9", whole[:-1]):
+        with pytest.raises(InputError, match="truncated"):
+            measure(cut, "a.jpg")
+
+
+@pytest.mark.parametrize("turn", [*range(10), 77])
+def test_a_turned_jpeg_has_the_same_pixels_through_both_decoders(turn: int) -> None:
+    chance = np.random.default_rng(turn)
+    exif = Image.Exif()
+    exif[0x010F] = "a camera"
+    exif[0x0112] = turn
+    for shape in ((8, 12), (8, 12, 3)):
+        data = encoded(chance.integers(0, 256, shape, dtype=np.uint8), "JPEG", exif=exif, icc_profile=b"junk" * 9)
+        fast, sure = decoding._plain_jpeg(data, None), decoding._with_pillow(data, None)
+        assert fast is not None and fast.pixels.shape == sure.pixels.shape and (fast.pixels == sure.pixels).all()
+        assert sure.pixels.shape[:2] == ((12, 8) if turn in (5, 6, 7, 8) else (8, 12))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_whatever_an_exif_says_both_decoders_turn_alike(data: st.DataObject) -> None:
+    whole = bytearray(rotated_jpeg())
+    start = whole.index(b"Exif")
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[start + data.draw(st.integers(0, 33))] = data.draw(st.integers(0, 255))
+    fast = decoding._plain_jpeg(bytes(whole), None)
+    if fast is not None:
+        sure = decoding._with_pillow(bytes(whole), None)
+        assert fast.pixels.shape == sure.pixels.shape and (fast.pixels == sure.pixels).all()
+
+
+def test_an_orientation_that_only_xmp_gives_is_pillows_to_read() -> None:
+    whole = SMALL[0]
+    said = b'http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation="6"/>'
+    marked = whole[:2] + b"\xff\xe1" + (len(said) + 2).to_bytes(2, "big") + said + whole[2:]
+    assert decoding._plain_jpeg(marked, None) is None
+
+
+def test_what_is_unusual_is_taken_on_demand_and_becomes_what_readers_make_of_it() -> None:
+    deep = np.arange(0, 65536, 256, dtype=np.uint16).reshape(16, 16)
+    cmyk = io.BytesIO()
+    Image.new("CMYK", (8, 8), (10, 20, 30, 40)).save(cmyk, "JPEG")
+    frames = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(frames, "WEBP", save_all=True, append_images=[Image.new("RGB", (8, 8))])
+    clear = io.BytesIO()
+    Image.new("RGBA", (8, 8), (1, 2, 3, 0)).save(clear, "PNG")
+    for name, data, suffix, pixel in (
+        ("sixteen_bit", encoded(deep), "png", None),
+        ("cmyk", cmyk.getvalue(), "jpg", None),
+        ("animated", frames.getvalue(), "webp", (255, 0, 0)),
+    ):
+        with pytest.raises(InputError, match="unsupported"):
+            measure(data, f"a.{suffix}")
+        found = decoding.decode(data, "", accepts=Accepts(**{name: True})).pixels
+        assert (found == decoding.decode(data, "", accepts=EVERYTHING).pixels).all()
+        assert pixel is None or np.abs(found[0, 0].astype(int) - pixel).max() <= 3
+    assert (decoding.decode(encoded(deep), "", accepts=EVERYTHING).pixels == np.arange(256).reshape(16, 16)).all()
+    assert decoding.decode(clear.getvalue(), "").pixels[0, 0].tolist() == [1, 2, 3]
+    with pytest.raises(InputError, match="transparency"):
+        measure(clear.getvalue(), "a.png", Accepts(alpha=False))
+    for data in (encoded(deep), SMALL[0]):
+        with pytest.raises(InputError, match="too_large"):
+            measure(data, "a", Accepts(max_pixels=100, sixteen_bit=True))
 
 
 def test_pictures_are_measured_upright() -> None:

@@ -256,6 +256,20 @@ def test_a_retry_takes_mended_renamed_and_moved_inputs(lake: Lake, tmp_path: Pat
     make.reconciles(lake)
 
 
+def test_the_retry_of_a_rejected_batch_brings_all_of_it(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
+    source = make.folder(tmp_path / "s", {"cat/1.png": make.png(1), "cat/2.png": make.png(2), "cat/cut.png": b"no"})
+    make.land(lake, source, "b")
+    lake.set_status("d", "b", "rejected")
+    (source / "cat/cut.png").write_bytes(make.png(3))
+    record, made = lake.retry_quarantine("d", "b")
+    assert made and record.counts["samples"] == 3, "the good samples of a rejected batch are in no version"
+    assert lake.retry_quarantine("d", "b") == (record, False)
+    lake.set_status("d", record.batch, "admitted")
+    version, _ = lake.commit("d", message="mended")
+    assert lake.samples("d", version.name).num_rows == 3
+    make.reconciles(lake)
+
+
 def test_a_label_mended_in_a_csv_is_a_change(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
     make.folder(tmp_path, {"1.png": make.png(1), "2.png": make.png(2)})
     table = tmp_path / "labels.csv"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.gate import GatePolicy, Slice, compare_gains, decide, held_out, slices_by
-from sevenfold.training.intervals import mcnemar_p, paired_difference, wilson
 
 N = 2000
 IDS = [f"{i:064x}" for i in range(N)]
@@ -178,25 +173,6 @@ def test_the_order_of_rows_does_not_matter() -> None:
     order = pa.array(np.random.default_rng(0).permutation(N))
     a, b = decide(predictions(BASE), other, SLICES), decide(predictions(BASE).take(order), other, SLICES)
     assert a.reasons == b.reasons and a.slices.equals(b.slices)
-
-
-# ---- intervals
-
-
-def test_published_examples() -> None:
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe 1998a, table I
-    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
-    assert paired_difference(36, 12, 2, 0) == pytest.approx((0.0569, 0.3404), abs=1e-4)  # Newcombe 1998b, table II
-    assert mcnemar_p(12, 2) == pytest.approx(2 * sum(math.comb(14, k) for k in range(3)) / 2**14)
-    assert mcnemar_p(0, 0) == mcnemar_p(5, 5) == 1.0 and mcnemar_p(9000, 9800) < 1e-7
-
-
-@given(st.tuples(*[st.integers(0, 50)] * 4).filter(any), st.sampled_from([0.2, 0.05, 0.001]))
-def test_paired_intervals_hold_the_difference_and_mirror(cells: tuple[int, ...], alpha: float) -> None:
-    both, gained, lost, neither = cells
-    low, high = paired_difference(both, gained, lost, neither, alpha)
-    assert -1 <= low <= (gained - lost) / sum(cells) + 1e-12 and (gained - lost) / sum(cells) - 1e-12 <= high <= 1
-    assert paired_difference(both, lost, gained, neither, alpha) == pytest.approx((-high, -low))
 
 
 # ---- gains

@@ -1,4 +1,4 @@
-"""Mining: honest inclusion probabilities, no in-sample judgement, no test rows, an estimate that finds the noise."""
+"""Mining: honest inclusion probabilities, no in-sample judgement, no test rows, suspects as they were judged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training import draw
-from sevenfold.training.label_errors import fit_label_errors
-from sevenfold.training.mine import QUEUE, estimate_label_errors, hard_queue, random_queue, suspected_labels
+from sevenfold.training.mine import QUEUE, hard_queue, random_queue, suspected_labels
 
 CLASSES = ("cat", "dog", "frog", "ship")
 
@@ -67,65 +66,25 @@ def shuffled(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.random.default_rng(5).permutation(table.num_rows)))
 
 
-# ---- the estimate
+def judged(n: int = 2000, seed: int = 0) -> pa.Table:
+    """A judgement of n labels: id, label, suggestion, wrong, score."""
+    rng = np.random.default_rng(seed)
+    wrong = rng.beta(0.2, 1.0, n)
+    label = rng.integers(0, 4, n)
+    return pa.table(
+        {
+            "id": [name(i) for i in range(n)],
+            "label": [CLASSES[v] for v in label],
+            "suggestion": [CLASSES[(v + 1) % 4] for v in label],
+            "wrong": wrong,
+            "score": np.log(wrong / (1 - wrong)),
+        }
+    )
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.03, 0.1, 0.25])
-@pytest.mark.parametrize("sharp", [0.5, 1.0, 2.0])
-def test_the_estimate_finds_the_noise_whatever_the_temperature(noise: float, sharp: float) -> None:
-    probs, label, truth = world(4000, noise, 1, sharp)
-    got = fit_label_errors(probs, label, [name(i) for i in range(4000)]).estimate
-    wrong = int((label != truth).sum())
-    assert got.low <= wrong <= got.high
-    assert abs(got.errors - wrong) < 0.015 * 4000
-    assert got.high - got.low < 0.6 * got.disagreements
-
-
-def test_a_floor_under_the_probabilities_hides_noise_but_invents_none() -> None:
-    for noise in (0.0, 0.1, 0.25):
-        probs, label, truth = world(4000, noise, 1, smooth=0.1)
-        got = fit_label_errors(probs, label, [name(i) for i in range(4000)]).estimate
-        assert -0.06 * 4000 < got.errors - (label != truth).sum() < 0.01 * 4000
-
-
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
-    covered = 0
-    for seed in range(40):
-        probs, label, truth = world(600, 0.08, seed)
-        got = fit_label_errors(probs, label, [name(i) for i in range(600)]).estimate
-        covered += got.low <= (label != truth).sum() <= got.high
-    assert covered >= 35  # 95 % of 40 is 38; fewer than 35 has chance < 0.015
-
-
-def test_the_cut_beats_argmax_differs_and_ranks_the_wrong_first() -> None:
-    probs, label, truth = world(4000, 0.08, 3, sharp=0.5)
-    table = predictions(probs, label)
-    queue = suspected_labels(table, samples(table, "train"), CLASSES, producer="r")
-    wrong = {name(i) for i in np.flatnonzero(label != truth)}
-    flagged = set(of_kind(queue, "suspected_label"))
-    differs = {name(i) for i in np.flatnonzero(probs.argmax(1) != label)}
-    assert f1(flagged, wrong) > f1(differs, wrong) + 0.1
-    assert f1(flagged, wrong) > 0.7
-
-
-def test_too_few_labels_are_not_measurable() -> None:
-    probs, label, _ = world(60)
-    got = fit_label_errors(probs, label, [name(i) for i in range(60)]).estimate
-    assert not got.measurable and (got.low, got.high) == (0, 60) and "not measurable" in str(got)
-
-
-def test_a_model_that_disagrees_with_most_labels_accuses_none() -> None:
-    probs, label, _ = world(400)
-    label = np.where(np.arange(400) % 5 < 3, (probs.argmax(1) + 1) % 4, label)
-    got = fit_label_errors(probs, label, [name(i) for i in range(400)]).estimate
-    assert got.weak and not got.measurable and "too weak" in str(got)
-    table = predictions(probs, label)
-    queue = suspected_labels(table, samples(table, "train"), CLASSES, producer="p")
-    assert of_kind(queue, "suspected_label") == []
-
-
-def f1(found: set[str], wrong: set[str]) -> float:
-    return 2 * len(found & wrong) / (len(found) + len(wrong))
+def suspect(table: pa.Table, cut: int, known: pa.Table | None = None, **more: Any) -> pa.Table:
+    known = samples(table, "train") if known is None else known
+    return suspected_labels(table, cut, known, content_id="c" * 64, producer="run-1", **more)
 
 
 def of_kind(queue: pa.Table, kind: str) -> list[str]:
@@ -136,70 +95,45 @@ def of_kind(queue: pa.Table, kind: str) -> list[str]:
 
 
 def test_suspects_come_ranked_with_suggestions_and_a_control_that_was_not_suspected() -> None:
-    probs, label, _ = world()
-    table = predictions(probs, label)
-    queue = suspected_labels(table, samples(table, "train"), CLASSES, producer="run-1", random_share=0.2)
+    table = judged()
+    queue = suspect(table, 150, random_share=0.2)
     assert queue.schema == QUEUE
     rows = queue.to_pylist()
     suspects = [r for r in rows if r["kind"] == "suspected_label"]
     control = [r for r in rows if r["kind"] == "random"]
-    estimate = estimate_label_errors(table, samples(table, "train"), CLASSES)
-    assert len(suspects) == round(estimate.errors) and len(control) == round(0.2 * len(suspects))
+    assert len(suspects) == 150 and len(control) == 30
     assert [r["rank"] for r in rows] == list(range(1, len(rows) + 1))
     assert all(r["suggestion"] not in (None, r["label"]) and r["inclusion_probability"] == 1 for r in suspects)
-    assert [r["score"] for r in suspects] == sorted((r["score"] for r in suspects), reverse=True)
+    assert [r["score"] for r in suspects] == sorted(table["wrong"].to_pylist(), reverse=True)[:150]
     assert all(r["suggestion"] is None for r in control)
-    assert {r["inclusion_probability"] for r in control} == {len(control) / (2000 - len(suspects))}
+    assert {r["inclusion_probability"] for r in control} == {30 / 1850}
     assert len({r["id"] for r in rows}) == len(rows) and {r["producer"] for r in rows} == {"run-1"}
-    short = suspected_labels(table, samples(table, "train"), CLASSES, producer="run-1", limit=7)
+    short = suspect(table, 150, limit=7)
     assert of_kind(short, "suspected_label") == [r["id"] for r in suspects[:7]]
+    assert not set(of_kind(short, "random")) & {r["id"] for r in suspects}, "the control is of labels not suspected"
+    assert of_kind(suspect(table, 0), "suspected_label") == []
 
 
 def test_the_order_of_rows_does_not_matter() -> None:
-    probs, label, _ = world(500)
-    table = predictions(probs, label)
-    a = suspected_labels(table, samples(table, "train"), CLASSES, producer="r")
-    b = suspected_labels(shuffled(table), shuffled(samples(table, "train")), CLASSES, producer="r")
-    assert a.equals(b)
+    table = judged(500)
+    assert suspect(table, 60).equals(suspect(shuffled(table), 60, shuffled(samples(table, "train"))))
 
 
-def test_in_sample_rows_are_set_aside_and_refused_when_there_are_no_others() -> None:
-    probs, label, _ = world(400)
-    inside = predictions(probs, label, in_sample=[True] * 400)
-    outside = predictions(probs, label)
-    known = samples(outside, "train")
-    both = suspected_labels(pa.concat_tables([inside, outside]), known, CLASSES, producer="r")
-    assert both.equals(suspected_labels(outside, known, CLASSES, producer="r"))
-    with pytest.raises(SevenfoldError, match="in-sample"):
-        suspected_labels(inside, known, CLASSES, producer="r")
-
-
-def test_test_split_and_stale_labels_are_never_judged() -> None:
-    probs, label, _ = world(900)
-    table = predictions(probs, label)
-    splits = ["test" if i % 3 == 0 else "train" for i in range(900)]
-    queue = suspected_labels(table, samples(table, splits), CLASSES, producer="r")
-    assert not set(queue["id"].to_pylist()) & {name(i) for i in range(0, 900, 3)}
-    with pytest.raises(SevenfoldError, match="never mined"):
-        suspected_labels(table, samples(table, splits), CLASSES, producer="r", splits=("train", "test"))
+def test_test_pool_stale_and_repeated_labels_are_refused() -> None:
+    table = judged(90)
+    for split, match in (("test", "never mined"), ("pool", "no labels")):
+        with pytest.raises(SevenfoldError, match=match):
+            suspect(table, 5, samples(table, [split if i == 4 else "train" for i in range(90)]))
     known = samples(table, "train")
-    first = queue["id"][0].as_py()
-    relabelled = [
-        "frog" if i == first and v != "frog" else "ship" if i == first else v
-        for i, v in zip(known["id"].to_pylist(), known["label"].to_pylist(), strict=True)
-    ]
-    after = suspected_labels(table, known.set_column(2, "label", pa.array(relabelled)), CLASSES, producer="r")
-    assert first not in after["id"].to_pylist()
-
-
-@pytest.mark.parametrize("classes", [CLASSES[:3], (*CLASSES, "truck")])
-def test_other_classes_and_repeated_ids_are_refused(classes: tuple[str, ...]) -> None:
-    probs, label, _ = world(200)
-    table = predictions(probs, label)
-    with pytest.raises(SevenfoldError):
-        suspected_labels(table, samples(table, "train"), classes, producer="r")
+    other = pa.array(
+        [CLASSES[(CLASSES.index(v) + 2) % 4] if i == 7 else v for i, v in enumerate(known["label"].to_pylist())]
+    )
+    with pytest.raises(SevenfoldError, match="current"):
+        suspect(table, 5, known.set_column(2, "label", other))
+    with pytest.raises(SevenfoldError, match="current"):
+        suspect(table, 5, known.slice(1))
     with pytest.raises(SevenfoldError, match="several"):
-        suspected_labels(pa.concat_tables([table, table]), samples(table, "train"), CLASSES, producer="r")
+        suspect(pa.concat_tables([table, table]), 5, known)
 
 
 # ---- the pool

@@ -25,6 +25,9 @@ from sevenfold.training.place import Place
 from sevenfold.training.steps import read_steps
 from sevenfold.training.trainer import train
 
+LEFT = ("model.safetensors", "trained.parquet", "dynamics.parquet")
+"""Files of a run that are the same, byte for byte, whether it was killed or not."""
+
 
 def config(**values: Any) -> TrainConfig:
     base = {
@@ -125,7 +128,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert found["resumed_from"] >= 5 and expected["resumed_from"] == 0
 
     key = f"runs/{found['run_id']}"
-    ours, theirs = ([s.read(f"{key}/{n}") for n in ("model.safetensors", "trained.parquet")] for s in (store, quiet))
+    ours, theirs = ([s.read(f"{key}/{n}") for n in LEFT] for s in (store, quiet))
     assert ours == theirs
     drop = ("seconds",)
     histories = [[{k: v for k, v in p.items() if k not in drop} for p in r["history"]] for r in (found, expected)]

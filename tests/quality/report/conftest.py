@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,21 @@ from sevenfold.quality.report import model as m
 from sevenfold.quality.verdict import VS, Verdict
 
 HOSTILE = "<script>alert('x')</script>\"&"
+
+
+DATA: dict[str, Any] = {
+    "histograms": [{"name": "brightness", "edges": [0, 1, 2], "now": [3, 1], "reference": [1, 3]}],
+    "bars": {"title": "Classes", "names": ["coat", "shoe"], "series": {"now": [3, 4], "reference": [30, 10]}},
+    "matrix": {"title": "Given by likely", "rows": ["coat", "shoe"], "columns": ["coat", "shoe"],
+               "values": [[9, 2], [1, 8]]},
+    "curve": {"title": "Error", "x_name": "samples", "y_name": "error", "points": [[100, 0.4], [1000, 0.2]],
+              "fit": [[100, 0.4, 0.3, 0.5], [3000, 0.1, 0.05, 0.2]], "target": 0.1},
+    "series": {"title": "Arrivals", "x_name": "day", "y_name": "inputs", "limits": [2, 9],
+               "points": [[1.79e9, 4], [1.7901e9, 12], [1.7902e9, 5]]},
+    "pairs": [["a" * 64, "c" * 64, "distance 0.1"]],
+    "examples": {"title": "What moved", "now": ["a" * 64], "reference": ["c" * 64]},
+}  # fmt: skip
+"""One of each kind of plot."""
 
 
 def png(seed: int = 0, size: int = 28, mode: str = "L") -> bytes:
@@ -33,11 +49,12 @@ def grid(n: int = 3, **tile: object) -> m.Grid:
 
 @pytest.fixture(scope="session")
 def full() -> m.Report:
-    results = ("pass", "warn", "fail", "not_measurable", "pass", "fail", "warn")
+    results = ("pass", "warn", "fail", "not_measurable", "crashed", "fail", "warn")
     verdicts = tuple(
         verdict(v, r, message="see `sevenfold show`", statistic=0.04, statistic_name="share", interval=(0.03, 0.06),
                 n=1200, thresholds={"warn_share": 0.05, "fail_share": 0.15}, reference="v1", remedy="Review them.",
-                findings=("a" * 64, "b" * 64) if r == "fail" else ())
+                findings=("a" * 64, "b" * 64) if r == "fail" else (), notes=("torn", "") if r == "fail" else (),
+                data=DATA if r == "fail" else {})
         for v, r in zip(VS, results, strict=True)
     )  # fmt: skip
     epochs = tuple((float(e), 0.6 + 0.05 * e) for e in range(1, 5))
@@ -59,5 +76,9 @@ def full() -> m.Report:
                     (m.GateSlice("hat", 400, 0.9, 0.86, (0.87, 0.93), (0.82, 0.89), False),)),
         lineage=m.Lineage((m.Node("b1", "batch", "b1"), m.Node("v1", "version", "v1"), m.Node("m1", "model", "net 1")),
                           (m.Edge("b1", "v1"), m.Edge("v1", "m1", "trained"))),
+        pictures={"a" * 64: png(1), "c" * 64: png(2)},
+        facts=m.Facts(("a" * 64, "c" * 64), ("coat", None), ("train", "test"), ("in/a.png", "in/c.png"), (None, "cut")),
+        changes=m.Changes("v1", {"added": 3, "relabelled": 2}, (10, 13), (m.Flow("relabelled", "coat", "shoe", 2),),
+                          (m.ClassBalance("v2", {"coat": 9}), m.ClassBalance("v1", {"coat": 5})), grid(title="coat")),
         commands=(m.Command("sevenfold log", "the versions"),),
     )  # fmt: skip

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sevenfold.quality.report import charts, lineage, outcome, plot, scorecard
+from sevenfold.quality.report import charts, gauge, lineage, outcome, plot
 from sevenfold.quality.report import format as fmt
 from sevenfold.quality.report import model as m
 from sevenfold.quality.report.markup import prose
+from sevenfold.quality.verdict import Verdict
 
 ordinary = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -99,10 +100,37 @@ def test_a_slice_nobody_could_measure_is_a_dash() -> None:
     assert "–" in outcome.gate(gate)
 
 
+def measured(statistic: float, interval: tuple[float, float] | None, **thresholds: float) -> Verdict:
+    return Verdict("value", "gain", "v1", "pass", statistic=statistic, statistic_name="share of pairs",
+                   interval=interval, thresholds=thresholds)  # fmt: skip
+
+
 def test_the_gauge_draws_only_limits_of_the_statistics_own_scale() -> None:
-    assert scorecard.gauge(0.1, (0.0, 0.2), {"alpha": 0.01, "min_n": 50.0}) is None
-    drawn = scorecard.gauge(0.1, (0.0, 0.2), {"warn_share": 0.3, "min_n": 50.0})
-    assert drawn is not None and drawn.count("limit warn") == 1 and "50" not in drawn.partition("</title>")[0]
+    assert gauge.gauge(measured(0.1, (0.0, 0.2), alpha=0.01, min_n=50)) is None
+    assert gauge.gauge(measured(9.9, (9.8, 10.0), max_share=0.05)) is None  # a share beside a count
+    assert gauge.gauge(measured(2, None, max_hash_bits=6)) is None  # of something else
+    drawn = gauge.gauge(measured(0.1, (0.0, 0.2), warn_share=0.3, min_n=50.0))
+    assert drawn is not None and drawn.count('class="limit warn"') == 1 and "50" not in drawn.partition("</title>")[0]
+
+
+def test_the_gauge_shows_the_effect_where_the_limits_are_about_it() -> None:
+    drift = Verdict("volatility", "drift", "v1", "fail", statistic=3, effect=0.6, interval=(0.5, 0.7),
+                    thresholds={"warn_effect": 0.1, "fail_effect": 0.25})  # fmt: skip
+    assert "<title>0.6, between 0.5 and 0.7; warn effect 0.1, fail effect 0.25</title>" in str(gauge.gauge(drift))
+
+
+def test_an_interval_of_another_number_is_not_drawn() -> None:
+    assert 'class="whisker"' not in str(gauge.gauge(measured(5, (0.5, 0.7), max_pairs=3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [("share of inputs", 0.02201, "2.2 %"), ("max_rejected_share", 0.01, "1 %"), 
+     ("max_freshness_seconds", 604800, "7 days"),
+     ("p95 seconds", 3.2, "3.2 s"), ("min_slice", 385, "385"), ("share of what", 3, "3")],
+)  # fmt: skip
+def test_numbers_come_with_the_unit_of_their_name(name: str, value: float, shown: str) -> None:
+    assert fmt.measured(name, value) == shown
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,207 @@
+"""Value on CIFAR-10 with real human label noise: which scores find the wrong labels, and what pruning by them does.
+
+    python benchmarks/quality_value.py cifar10_jpeg.zip human_labels_aggregate.csv [--train 10000] [--seeds 0,1]
+
+The zip's folders are train/<class> and test/<class>; the csv has path, human_label, true_label of the train images
+(CIFAR-10N, CC BY-NC: not part of this project). Everything is trained from shards by the project's own small network.
+Prints Markdown; a few minutes on two idle cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from sevenfold.quality import shapley
+from sevenfold.storage import Lake
+from sevenfold.training.config import TrainConfig, parse
+from sevenfold.training.dynamics import SIGNALS
+from sevenfold.training.embed import embed
+from sevenfold.training.place import Place
+from sevenfold.training.score import score
+from sevenfold.training.trainer import train
+
+VAL, TEST, EPOCHS = 2000, 4000, 6
+WORSE = {"el2n": 1, "forgetting": 1, "aum": -1, "learned": -1, "kNN-Shapley": -1, "out-of-fold self-confidence": -1}
+"""+1: a wrong label has a high value; -1: a low one."""
+
+
+def build(folder: Path, zip_path: Path, csv_path: Path, n: int) -> tuple[Lake, np.ndarray]:
+    """A lake with n noisy train images, VAL clean val images and TEST of test; (lake, bool: whose label is wrong)."""
+    with open(csv_path, newline="") as f:
+        rows = list(csv.DictReader(f))
+    chosen = np.random.default_rng(0).permutation(len(rows))[: n + VAL]
+    lines, wrong_of = [], {}
+    with zipfile.ZipFile(zip_path) as z:
+        names = {name.split("cifar10/")[-1]: name for name in z.namelist() if not name.endswith("/")}
+
+        def put(path: str, label: str, split: str) -> None:
+            target = folder / "src" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(z.read(names[path]))
+            lines.append(f"{path},{label},{split}")
+
+        for i, at in enumerate(chosen.tolist()):
+            row = rows[at]
+            split = "train" if i < n else "val"
+            put(row["path"], row["human_label"] if split == "train" else row["true_label"], split)
+            wrong_of[row["path"]] = split == "train" and row["human_label"] != row["true_label"]
+        for path in sorted(names):
+            if path.startswith("test/") and int(path.rpartition("/")[2][:-4]) < TEST // 10:
+                put(path, path.split("/")[1], "test")
+    (folder / "src/index.csv").write_text("\n".join(["path,label,split", *lines]) + "\n")
+    lake = Lake.create(folder / "lake")
+    lake.ingest(folder / "src/index.csv", "cifar10", "b1", workers=len(os.sched_getaffinity(0)))
+    lake.set_status("cifar10", "b1", "admitted")
+    lake.commit("cifar10", message="human labels")
+    samples = lake.samples("cifar10")
+    return lake, np.array([wrong_of.get(path, False) for path in samples["path"].to_pylist()])
+
+
+def config(**values: Any) -> TrainConfig:
+    base = {"dataset": "cifar10", "widths": [16, 32, 64], "epochs": EPOCHS, "augment": ["flip"]}
+    return parse({**base, **values})
+
+
+def cost(lake: Lake, epochs: int) -> list[str]:
+    """What noting the dynamics costs, in seconds of processor time: from training's own logits, or by passes."""
+    root = lake.store.url
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for repeat in range(3):
+        for on in (False, True) if repeat % 2 else (True, False):
+            begun = time.process_time()
+            train(root, config(epochs=epochs, dynamics=on, predict="none", attempt=10 + repeat), Place())
+            seconds[on].append(time.process_time() - begun)
+    begun = time.process_time()
+    (run,) = train(root, config(epochs=epochs, dynamics=False, predict="all", attempt=20), Place())
+    every = time.process_time() - begun
+    plain, noted = min(seconds[False]), min(seconds[True])
+    evaluated = sum(lake.samples("cifar10")["split"].to_pylist().count(s) for s in ("val", "test"))
+    passes = (every - plain) * epochs * run["trained"] / (lake.samples("cifar10").num_rows - evaluated)
+    return [
+        f"| training, {epochs} epochs of {run['trained']:,}, decoding and evaluation included | {plain:.1f} s | |",
+        f"| with dynamics from its own logits | {noted:.1f} s | {noted / plain - 1:+.1%} |",
+        f"| with a prediction pass over the train samples after each epoch | {plain + passes:.1f} s "
+        f"| {passes / plain:+.1%} |",
+    ]
+
+
+def scores(lake: Lake, seeds: list[int]) -> dict[str, np.ndarray]:
+    """Name -> float [n], in the order of the train samples, NaN where there is none."""
+    root = lake.store.url
+    samples = lake.samples("cifar10")
+    trained = samples.filter(pc.equal(samples["split"], "train"))
+    ids = trained["id"].combine_chunks()
+    found: dict[str, np.ndarray] = {}
+    runs = train(root, config(seeds=seeds, predict="none"), Place())
+    producer = next(p for p in lake.store.names("signals/aum") if p.startswith("dynamics-") or len(seeds) == 1)
+    for name in SIGNALS:
+        signal = lake.signal(name, producer)
+        found[name] = signal["value"].take(pc.index_in(ids, value_set=signal["id"].combine_chunks())).to_numpy()
+    embed(lake, config(), runs[0]["run_id"])
+    vectors = lake.embeddings("cifar10")
+    assert vectors is not None
+    val = samples.filter(pc.equal(samples["split"], "val"))
+    classes = pa.array(lake.manifest(lake.version("cifar10").content_id).classes)
+    begun = time.perf_counter()
+    found["kNN-Shapley"] = shapley.knn_shapley(
+        vectors.take(ids).vectors, pc.index_in(trained["label"], value_set=classes).to_numpy(),
+        vectors.take(val["id"]).vectors, pc.index_in(val["label"], value_set=classes).to_numpy(), 10,
+    )  # fmt: skip
+    print(f"kNN-Shapley of {len(ids):,} samples by {val.num_rows:,} points: {time.perf_counter() - begun:.1f} s\n")
+    out = lake.predictions(score(root, config(seeds=seeds[:1], folds=2, dynamics=False), Place())["run_id"])
+    at = pc.index_in(ids, value_set=out["id"].combine_chunks())
+    found["out-of-fold self-confidence"] = np.exp(-out["loss"].take(at).to_numpy())
+    return found
+
+
+def pruned(lake: Lake, folder: Path, chosen: dict[str, np.ndarray], seeds: list[int]) -> dict[str, list[float]]:
+    """Test accuracy per seed of a training on each choice of ids."""
+    accuracies = {}
+    for name, ids in chosen.items():
+        listed = folder / f"{len(accuracies)}.json"
+        listed.write_text(json.dumps(sorted(ids.tolist())))
+        # as many steps for each: the published comparison, else fewer samples would also mean less training
+        steps = EPOCHS * -(-lake_train(lake).num_rows // 128)
+        runs = train(
+            lake.store.url,
+            config(select_ids=str(listed), steps=steps, seeds=seeds, dynamics=False, predict="none"),
+            Place(),
+        )
+        accuracies[name] = [r["splits"]["test"]["accuracy"] for r in runs]
+        print(f"  {name}: {accuracies[name]}", file=sys.stderr, flush=True)
+    return accuracies
+
+
+def lake_train(lake: Lake) -> pa.Table:
+    """The train samples."""
+    samples = lake.samples("cifar10")
+    return samples.filter(pc.equal(samples["split"], "train"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("zip", type=Path)
+    parser.add_argument("labels", type=Path)
+    parser.add_argument("--train", type=int, default=10_000)
+    parser.add_argument("--seeds", default="0,1")
+    options = parser.parse_args()
+    seeds = [int(s) for s in options.seeds.split(",")]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        lake, every = build(folder, options.zip, options.labels, options.train)
+        trained = lake_train(lake)
+        wrong = every[np.array(lake.samples("cifar10")["split"].to_pylist()) == "train"]
+        ids = np.array(trained["id"].to_pylist())
+        print(f"{len(ids):,} train images, {wrong.mean():.1%} human label errors, {len(seeds)} seeds\n")
+        print("| cost | seconds | |\n|---|---|---|", *cost(lake, 2), sep="\n", end="\n\n")
+        found = scores(lake, seeds)
+        print("| score | AUROC of label errors | AP | errors among the worst 5 % |\n|---|---|---|---|")
+        for name, values in found.items():
+            bad = WORSE[name] * np.nan_to_num(values)
+            worst = np.argsort(-bad, kind="stable")[: len(bad) // 20]
+            print(f"| {name} | {roc_auc_score(wrong, bad):.3f} | {average_precision_score(wrong, bad):.3f} | "
+                  f"{wrong[worst].mean():.0%} |")  # fmt: skip
+        accuracy = pruned(lake, folder, choices(ids, found, wrong), seeds)
+        print(f"\n| trained on (of {len(ids):,}, as many steps) | samples | test accuracy | |\n|---|---|---|---|")
+        for name, values in accuracy.items():
+            told = ", ".join(f"{v:.1%}" for v in values)
+            print(f"| {name} | {len(choices(ids, found, wrong)[name]):,} | {np.mean(values):.1%} | {told} |")
+
+
+def choices(ids: np.ndarray, found: dict[str, np.ndarray], wrong: np.ndarray) -> dict[str, np.ndarray]:
+    """What is kept: by each score as many as at random."""
+    n = len(ids)
+    random = np.random.default_rng(1).permutation(n)
+    value = np.argsort(-found["kNN-Shapley"], kind="stable")
+    el2n = np.argsort(-np.nan_to_num(found["el2n"]), kind="stable")
+    aum = np.argsort(-found["aum"], kind="stable")
+    clean = el2n[~wrong[el2n]]
+    return {
+        "all": ids,
+        "90 %, at random": ids[random[: n * 9 // 10]],
+        "90 %, without the lowest kNN-Shapley": ids[value[: n * 9 // 10]],
+        "90 %, without the highest kNN-Shapley": ids[value[n - n * 9 // 10 :]],
+        "90 %, without the lowest AUM": ids[aum[: n * 9 // 10]],
+        "70 %, at random": ids[random[: n * 7 // 10]],
+        "70 %, highest EL2N": ids[el2n[: n * 7 // 10]],
+        "70 %, lowest EL2N": ids[el2n[n - n * 7 // 10 :]],
+        "70 %, highest EL2N of the rightly labelled": ids[clean[: n * 7 // 10]],
+    }
+
+
+if __name__ == "__main__":
+    main()

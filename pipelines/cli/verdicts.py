@@ -1,0 +1,93 @@
+"""Verdicts on a terminal: a line per V, or a row per check; then what did not pass, in plain words with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sevenfold.pipelines.cli.console import MARKS, print_table, say, stdout
+
+if TYPE_CHECKING:
+    from sevenfold.quality.verdict import Verdict
+
+WIDE = 140
+"""Columns of the terminal below which the table of verdicts leaves out what the messages under it say again."""
+
+MOST_KEYS = 3
+"""Findings that are shown of each check; --findings FILE has them all."""
+
+_WORST = ("crashed", "fail", "warn", "pass", "not_measurable")
+
+
+def show_terse(title: str, verdicts: Sequence[Verdict]) -> None:
+    """A line per V: its worst result and why; then what failed or warned."""
+    from sevenfold.quality.verdict import VS
+
+    say(title, "bold")
+    for v in VS:
+        mine = [x for x in verdicts if x.v == v]
+        if not mine:
+            say(f"  {v:<11} {'-':<15} not judged", "dim")
+            continue
+        worst = min((x.result for x in mine), key=_WORST.index)
+        at = [x for x in mine if x.result == worst]
+        say(f"  {v:<11} {_word(worst):<15} {_reason(worst, at, len(mine))}", MARKS[worst])
+    _details(verdicts)
+    counts = {r: sum(x.result == r for x in verdicts) for r in _WORST}
+    say(", ".join(f"{n} {_word(r)}" for r, n in counts.items() if n) or "no check ran")
+    say()
+
+
+def show_table(title: str, verdicts: Sequence[Verdict]) -> None:
+    """A row per check by V, then what did not pass, and what could not be measured."""
+    from sevenfold.quality.verdict import VS
+
+    rows, last = [], ""
+    for v in sorted(verdicts, key=lambda x: VS.index(x.v)):
+        interval = f"{v.interval[0]:.3g} ... {v.interval[1]:.3g}" if v.interval else ""
+        rows.append(
+            [
+                v.v if v.v != last else "", v.check, (_word(v.result), MARKS[v.result]),
+                "" if v.statistic is None else f"{v.statistic:.4g}", interval, v.statistic_name,
+                str(len(v.findings)) if v.findings else "", 
+            ]
+        )  # fmt: skip
+        last = v.v
+    columns = ["V", "check", "result", "value", "95 % interval", "of what", "findings"]
+    if stdout().width < WIDE:  # a narrow terminal would cut every cell to pieces
+        columns, rows = [*columns[:4], columns[6]], [[*row[:4], row[6]] for row in rows]
+    print_table(columns, rows, title=title, right=["value", "findings"])
+    _details(verdicts)
+    missing = [v for v in verdicts if v.result == "not_measurable"]
+    if missing:
+        say("not measurable:", "dim")
+    for v in missing:
+        say(f"  {v.v}.{v.check}: {v.message}", "dim")
+    say()
+
+
+def _details(verdicts: Sequence[Verdict]) -> None:
+    for x in sorted(verdicts, key=lambda x: _WORST.index(x.result)):
+        if x.result not in ("crashed", "fail", "warn"):
+            continue
+        blocking = " (blocking)" if x.blocking and x.result == "fail" else ""
+        say(f"{x.result.upper()} {x.v}.{x.check}{blocking}", MARKS[x.result])
+        say(f"  {x.message}")
+        if x.remedy:
+            say(f"  what to do: {x.remedy}")
+        for i, key in enumerate(x.findings[:MOST_KEYS]):
+            say(f"    {key}{f': {x.notes[i]}' if x.notes else ''}", "dim")
+        if len(x.findings) > MOST_KEYS:
+            say(f"    and {len(x.findings) - MOST_KEYS:,} more (--findings FILE)", "dim")
+
+
+def _reason(worst: str, at: Sequence[Verdict], checks: int) -> str:
+    if worst == "pass":
+        return f"{checks} {'check' if checks == 1 else 'checks'}"
+    if worst == "not_measurable":
+        return at[0].message if len(at) == 1 else f"{len(at)} checks lack their input"
+    return ", ".join(x.check.replace("_", " ") for x in at)
+
+
+def _word(result: str) -> str:
+    return result.replace("_", " ")

@@ -1,0 +1,80 @@
+"""What the columns of a metadata table are: numbers, truth values, categories, identifiers or texts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Kind = str
+"""number, bool, category, identifier, text, or empty (nothing but nulls)."""
+
+MAX_CATEGORIES = 200
+"""Different values of a text column up to which they are categories, if each is there twice on average."""
+
+MIN_WORDS = 2.5
+"""Words in a value, on average, from which a text column is texts (captions) and not identifiers."""
+
+_LOOK = 1 << 16
+"""Rows by which a column's kind is told."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `n` rows, `nulls` of them null; `low`, `high` of numbers; `values` of categories, with their rows."""
+
+    name: str
+    kind: Kind
+    n: int
+    nulls: int
+    low: float | None = None
+    high: float | None = None
+    values: Mapping[str, int] | None = None
+
+
+def described(table: pa.Table) -> dict[str, Column]:
+    """Every column but `id`, by name."""
+    return {name: _column(name, table[name]) for name in table.column_names if name != "id"}
+
+
+def _column(name: str, column: pa.ChunkedArray) -> Column:
+    n, nulls = len(column), column.null_count
+    if nulls == n:
+        return Column(name, "empty", n, nulls)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        ends = pc.min_max(column).as_py()
+        return Column(name, "number", n, nulls, float(ends["min"]), float(ends["max"]))
+    if pa.types.is_boolean(column.type):
+        return Column(name, "bool", n, nulls, values=_counts(column))
+    kind = _kind_of_text(column)
+    return Column(name, kind, n, nulls, values=_counts(column) if kind == "category" else None)
+
+
+def _kind_of_text(column: pa.ChunkedArray) -> Kind:
+    step = max(1, len(column) // _LOOK)
+    seen = column.take(pa.array(range(0, len(column), step))) if step > 1 else column
+    seen = seen.drop_null()
+    if not len(seen):
+        return "text"
+    different = pc.count_distinct(seen).as_py()
+    if different <= MAX_CATEGORIES and (2 * different <= len(seen) or different == 1):
+        return "category"
+    words = pc.mean(pc.count_substring_regex(seen, r"\S+")).as_py()
+    return "text" if words >= MIN_WORDS or not _spaced(seen) else "identifier"
+
+
+def _spaced(column: pa.ChunkedArray) -> bool:
+    """Whether the values are in a script that parts words by spaces, so that words can be counted."""
+    unspaced = pc.match_substring_regex(column, r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
+    return bool(pc.mean(unspaced.cast(pa.int32())).as_py() < 0.5)
+
+
+def _counts(column: pa.ChunkedArray) -> dict[str, int]:
+    counted = pc.value_counts(column.cast(pa.string()))
+    return {
+        value: n
+        for value, n in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)
+        if value is not None
+    }

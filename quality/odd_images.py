@@ -1,0 +1,170 @@
+"""Odd images: very dark, bright, blurry, flat, or of an odd size or aspect, beside what is usual in this very data.
+
+Limits made for photographs fire on nothing, or on everything, at 28 or 32 pixels. So each limit is drawn from the
+reference's own distribution (or the subject's, without one): on a log scale the tail beyond the 5 % quantile is taken
+as exponential, its slope read from the quantiles 1 % and 5 %, and the limit is where a share of ``odd_alpha`` would lie
+beyond. A few percent of odd images do not move these quantiles far (the slope is held below twice that of the quantiles
+5 % and 25 %), and where all images are alike a limit lies at least a factor away from the median.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from sevenfold.intervals import wilson
+from sevenfold.quality import policy as limits
+from sevenfold.quality.context import Check, Context
+from sevenfold.quality.verdict import Verdict, missing
+
+LEAST = 50
+"""Fewer samples than this have no tails."""
+
+_SHOWN = 30
+_LEVEL = 1 / 255
+
+Columns = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to be odd: `measure` gives a positive number that is small for odd images, float64 [n].
+
+    `factor`: the least factor below the median that is odd; `shown`: the measured column that a note tells.
+    """
+
+    name: str
+    measure: Callable[[Columns], np.ndarray]
+    factor: float
+    shown: str
+
+
+def _ratio(over: np.ndarray, under: np.ndarray) -> np.ndarray:
+    return over / np.maximum(under, _LEVEL)
+
+
+KINDS = (
+    Kind("very dark", lambda c: c["brightness"] + _LEVEL / 4, 3.0, "brightness"),
+    Kind("very bright", lambda c: 1 - c["brightness"] + _LEVEL / 4, 3.0, "brightness"),
+    Kind("flat", lambda c: c["contrast"] + _LEVEL / 4, 3.0, "contrast"),
+    Kind("blurry", lambda c: _ratio(c["sharpness"], c["contrast"]) + _LEVEL / 4, 2.0, "sharpness"),
+    Kind("very narrow", lambda c: c["aspect"], 1.5, "aspect"),
+    Kind("very wide", lambda c: 1 / c["aspect"], 1.5, "aspect"),
+    Kind("very small", lambda c: c["area"], 2.0, "pixels"),
+    Kind("very large", lambda c: 1 / c["area"], 2.0, "pixels"),
+)
+"""What is looked for. Blur is sharpness over contrast: a smooth sky is flat, not blurred."""
+
+
+def limit_of(measured: np.ndarray, factor: float, alpha: float) -> float:
+    """The log of the value below which a share of about ``alpha`` of float64 [n], all positive, is expected."""
+    low, near, quarter, middle = np.log(np.quantile(measured, [0.01, 0.05, 0.25, 0.5]))
+    slope = min((near - low) / math.log(5), 2 * (quarter - near) / math.log(5))
+    return float(min(near - slope * math.log(0.05 / alpha), middle - math.log(factor)))
+
+
+def odd_images(
+    rows: pa.Table,
+    properties: pa.Table,
+    *,
+    subject: str,
+    policy: limits.Variety,
+    reference_rows: pa.Table | None = None,
+    reference_properties: pa.Table | None = None,
+    reference: str | None = None,
+) -> Verdict:
+    """The share of images that are odd in some way; warns when its lower bound exceeds ``max_odd_share``.
+
+    Findings: all of them, the farthest beyond its limit first, with what is odd.
+
+    Parameters
+    ----------
+    rows, properties : id, width, height; id and the measured float columns, in the same order.
+    """
+    n = properties.num_rows
+    own = reference_properties is None or reference_properties.num_rows < LEAST or reference_rows is None
+    if n == 0 or (own and n < LEAST):
+        why = f"{n} images have no distribution of their own to be odd in: {LEAST} are needed, or a reference."
+        return missing("variety", "odd_images", subject, why)
+    mine = _columns(rows, properties)
+    usual = mine if own else _columns(reference_rows, reference_properties)  # type: ignore[arg-type]
+    beyond = np.full(n, -np.inf)
+    told: dict[int, list[str]] = {}
+    counts: dict[str, int] = {}
+    for kind in KINDS:
+        here = kind.measure(mine)
+        there = here if own else kind.measure(usual)
+        limit = limit_of(there, kind.factor, policy.odd_alpha)
+        odd = np.flatnonzero(here < math.exp(limit))
+        counts[kind.name] = len(odd)
+        beyond[odd] = np.maximum(beyond[odd], limit - np.log(here[odd]))
+        shares = _shares(there, here[odd])
+        for i, share in zip(odd.tolist(), shares, strict=True):
+            value = _number(mine["area" if kind.shown == "pixels" else kind.shown][i])
+            told.setdefault(i, []).append(f"{kind.name} ({kind.shown} {value}, {share} of the reference)")
+    found = np.array(sorted(told, key=lambda i: (-beyond[i], i)), dtype=np.int64)
+    share, interval = len(found) / n, wilson(len(found), n)
+    high = interval[0] > policy.max_odd_share
+    ids = properties["id"].take(pa.array(found)).to_pylist()
+    said = ", ".join(f"{k} {name}" for name, k in counts.items() if k)
+    return Verdict(
+        v="variety",
+        check="odd_images",
+        subject=subject,
+        result="warn" if high else "pass",
+        statistic=share,
+        statistic_name="share of images unlike the others in light, sharpness, size or shape",
+        interval=interval,
+        n=n,
+        thresholds={"max_odd_share": policy.max_odd_share, "odd_alpha": policy.odd_alpha},
+        reference=None if own else reference,
+        message=f"{len(found):,} of {n:,} images are odd beside {'one another' if own else reference}"
+        + (f": {said}." if said else "."),
+        remedy="Look at the images listed; exclude what shows nothing." if high else "",
+        findings=tuple(ids),
+        notes=tuple("; ".join(told[i]) for i in found.tolist()),
+        data={
+            "bars": {"title": "Odd images", "names": list(counts), "series": {"now": list(counts.values())}},
+            "examples": {"title": "Odd images", "now": ids[:_SHOWN], "reference": []},
+        },
+    )
+
+
+def _columns(rows: pa.Table, properties: pa.Table) -> Columns:
+    names = ("brightness", "contrast", "sharpness", "aspect")
+    found = {name: properties[name].to_numpy() for name in names}
+    found["area"] = rows["width"].to_numpy().astype(np.float64) * rows["height"].to_numpy()
+    return found
+
+
+def _shares(usual: np.ndarray, values: np.ndarray) -> list[str]:
+    """The share of the reference at or below each value, in words."""
+    if not len(values):
+        return []
+    tail = np.sort(usual[usual <= values.max()])
+    below = np.searchsorted(tail, values, side="right") / len(usual)
+    return [f"{s:.2%}" if s >= 5e-5 else "none" if s == 0 else "less than 0.01%" for s in below.tolist()]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _odd(context: Context) -> Verdict:
+    reference = context.reference
+    return odd_images(
+        context.rows,
+        context.properties,
+        subject=context.subject,
+        policy=context.policy.variety,
+        reference_rows=reference.rows if reference else None,
+        reference_properties=reference.properties if reference else None,
+        reference=context.reference_name,
+    )
+
+
+CHECKS = (Check("variety", "odd_images", _odd),)
