@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
 from sevenfold.quality.drifted import result
-from sevenfold.quality.intervals import wilson
 from sevenfold.quality.verdict import Verdict, missing
 
 _SHOWN = 20  # classes of the matrix

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from sevenfold.intervals import wilson
 from sevenfold.quality.ageing import CHECKS, accuracy_by_age, label_change, newcombe, two_proportions
 from sevenfold.quality.context import Context
-from sevenfold.quality.intervals import wilson
 from sevenfold.quality.policy import Policy
 
 LIMITS = Policy().volatility
