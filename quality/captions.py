@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson
 from sevenfold.quality import languages
 from sevenfold.quality import policy as limits
-from sevenfold.quality.intervals import wilson
 from sevenfold.quality.verdict import Verdict, missing
 
 _OF_CONTROLS = "\u20ac\u201a\u0192\u201e\u2020\u2021\u02c6\u2030\u2039\u02dc\u2122\u203a"

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson
 from sevenfold.quality import captions
 from sevenfold.quality import policy as limits
 from sevenfold.quality.columns import Column, described
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import wilson
 from sevenfold.quality.verdict import Verdict, missing
 
 MIN_N = 50

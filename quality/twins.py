@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sevenfold.intervals import wilson
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.intervals import wilson
 from sevenfold.quality.twins_pairs import Twins, find_twins, leaks
 from sevenfold.quality.verdict import Verdict
 
