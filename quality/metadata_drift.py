@@ -28,8 +28,9 @@ def metadata_drift(
     findings are among the compared samples, since only those are described.
     """
     old = pa.array(subsample(reference_metadata["id"], policy.sample_budget))
-    kinds = {name: column.kind for name, column in described(reference_metadata.take(old)).items()}
-    names = [name for name in kinds if name in metadata.column_names]
+    names = [k for k in metadata.column_names if k in reference_metadata.column_names and _is_known(metadata[k].type)]
+    kinds = {name: c.kind for name, c in described(reference_metadata.select(names).take(old)).items()}
+    names = list(kinds)
     if "text" in kinds.values():
         metadata = metadata.take(pa.array(subsample(metadata["id"], policy.sample_budget)))
         reference_metadata = reference_metadata.take(old)
@@ -44,6 +45,10 @@ def metadata_drift(
         reference=reference,
         policy=policy,
     )
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    return is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def describe_texts(column: pa.ChunkedArray) -> dict[str, np.ndarray]:
