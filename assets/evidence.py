@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,8 @@ from sevenfold.storage.project import Project
 from sevenfold.storage.records import Batch, Version
 
 KNOWN = ("id", "label", "split", "path")
+CHUNK = 32
+"""Files read before they shrink to previews: photographs are large."""
 
 
 def of_version(
@@ -28,30 +30,23 @@ def of_version(
     """Pictures (key -> image bytes) and facts of what the verdicts about a version name."""
     samples = lake.samples_of(version.content_id)
     batches = [lake.batch(project.dataset, name) for name in lake.manifest(version.content_id).batch_ids]
-    facts = _facts(verdicts, samples, [(b, lake.quarantine(project.dataset, b.batch)) for b in batches])
     mine, before = _wanted(verdicts)
-    found = pictures(lake, samples, mine)
+    found = _of_samples(lake, samples, mine)
     for batch in batches:
         found |= _quarantined(lake, project, batch, [key for key in mine if key not in found])
-    return _with_reference(lake, project, verdicts, found, mine, before), facts
+    return _complete(lake, project, verdicts, samples, batches, found, [*mine, *before])
 
 
 def of_batch(lake: Lake, project: Project, batch: Batch, verdicts: Sequence[Verdict]) -> tuple[dict[str, bytes], Facts]:
     """The same of a batch: its pictures come from its source, or from shards once it is committed."""
     rows = lake.batch_rows(project.dataset, batch.batch)
-    facts = _facts(verdicts, rows, [(batch, lake.quarantine(project.dataset, batch.batch))])
     mine, before = _wanted(verdicts)
-    found: dict[str, bytes] = {}
-    if batch.status == "committed":
-        holding = _holding(lake, project, batch)
-        found = pictures(lake, lake.samples_of(holding.content_id), mine) if holding else {}
+    holding = _holding(lake, project, batch) if batch.status == "committed" else None
+    found = _of_samples(lake, lake.samples_of(holding.content_id), mine) if holding else {}
     todo = rows.filter(pc.is_in(rows["id"], pa.array([key for key in mine if key not in found], pa.string())))
-    read = from_source(batch, todo["path"].to_pylist())
-    for key, path in zip(todo["id"].to_pylist(), todo["path"].to_pylist(), strict=True):
-        if path in read and digest_bytes(read[path]) == key:  # the file may have changed since
-            found[key] = read[path]
+    found |= _of_source(batch, todo["path"].to_pylist(), todo["id"].to_pylist())
     found |= _quarantined(lake, project, batch, [key for key in mine if key not in found])
-    return _with_reference(lake, project, verdicts, found, mine, before), facts
+    return _complete(lake, project, verdicts, rows, [batch], found, [*mine, *before])
 
 
 def reference_of(lake: Lake, project: Project, verdicts: Iterable[Verdict]) -> Version | None:
@@ -70,16 +65,42 @@ def _wanted(verdicts: Sequence[Verdict]) -> tuple[list[str], list[str]]:
             list(dict.fromkeys(key for _, before in sides for key in before)))  # fmt: skip
 
 
-def _with_reference(
-    lake: Lake, project: Project, verdicts: Sequence[Verdict], found: dict[str, bytes], mine: Sequence[str],
-    before: Sequence[str],
-) -> dict[str, bytes]:  # fmt: skip
-    """Also what only the reference has: examples of it, the other side of a pair."""
-    missing = [key for key in (*mine, *before) if key not in found]
+def _complete(
+    lake: Lake, project: Project, verdicts: Sequence[Verdict], rows: pa.Table, batches: Sequence[Batch],
+    found: dict[str, bytes], shown: Sequence[str],
+) -> tuple[dict[str, bytes], Facts]:  # fmt: skip
+    """With what only the reference has (examples of it, the other side of a pair), and the facts of all."""
+    tables = [rows.select(list(KNOWN))]
+    missing = [key for key in shown if key not in found]
     reference = reference_of(lake, project, verdicts) if missing else None
     if reference:
-        found |= pictures(lake, lake.samples_of(reference.content_id), missing)
-    return {key: preview(data) for key, data in found.items()}
+        samples = lake.samples_of(reference.content_id)
+        older = _of_samples(lake, samples, missing)
+        found |= older
+        tables.append(samples.filter(pc.is_in(samples["id"], pa.array(list(older), pa.string()))).select(list(KNOWN)))
+    aside = [lake.quarantine(project.dataset, batch.batch) for batch in batches]
+    keys = {*shown, *(key for v in verdicts for key in v.findings[:MOST])}
+    return found, _facts(keys, pa.concat_tables(tables), aside)
+
+
+def _of_samples(lake: Lake, samples: pa.Table, keys: Sequence[str]) -> dict[str, bytes]:
+    """Previews of those of the keys that are among the samples, a few files in memory at a time."""
+    found: dict[str, bytes] = {}
+    for at in range(0, len(keys), CHUNK):
+        found |= {key: preview(data) for key, data in pictures(lake, samples, keys[at : at + CHUNK]).items()}
+    return found
+
+
+def _of_source(batch: Batch, paths: Sequence[str], ids: Sequence[str] | None = None) -> dict[str, bytes]:
+    """Previews of inputs by path; with `ids`, by id, and only of files that have not changed since they landed."""
+    found: dict[str, bytes] = {}
+    for at in range(0, len(paths), CHUNK):
+        part = paths[at : at + CHUNK]
+        read = from_source(batch, part)
+        for path, key in zip(part, part if ids is None else ids[at : at + CHUNK], strict=True):
+            if path in read and (ids is None or digest_bytes(read[path]) == key):
+                found[key] = preview(read[path])
+    return found
 
 
 def _quarantined(lake: Lake, project: Project, batch: Batch, keys: Sequence[str]) -> dict[str, bytes]:
@@ -87,18 +108,17 @@ def _quarantined(lake: Lake, project: Project, batch: Batch, keys: Sequence[str]
     if not keys or not batch.counts["quarantined"]:
         return {}
     there = set(lake.quarantine(project.dataset, batch.batch)["path"].to_pylist())
-    return from_source(batch, [key for key in keys if key in there])
+    return _of_source(batch, [key for key in keys if key in there])
 
 
-def _facts(verdicts: Sequence[Verdict], rows: pa.Table, set_aside: Sequence[tuple[Batch, pa.Table]]) -> Facts:
-    """Of every key among findings, pairs and examples, as far as it is a sample's id or a quarantined input's path."""
-    keys = {key for v in verdicts for key in v.findings[:MOST]} | {k for side in _wanted(verdicts) for k in side}
+def _facts(keys: Collection[str], rows: pa.Table, aside: Sequence[pa.Table]) -> Facts:
+    """Of every key that is a sample's id, or the path of an input in quarantine (which tells why it is there)."""
     if not keys:
         return Facts()
     asked = pa.array(sorted(keys), pa.string())
-    mine = rows.filter(pc.is_in(rows["id"], asked)).select(list(KNOWN)).to_pydict()
+    mine = rows.filter(pc.is_in(rows["id"], asked)).to_pydict()
     notes: list[str | None] = [None] * len(mine["id"])
-    for _, quarantine in set_aside:
+    for quarantine in aside:
         bad = quarantine.filter(pc.is_in(quarantine["path"], asked)).to_pydict()
         mine["id"] += bad["path"]
         for name in ("label", "split", "path"):

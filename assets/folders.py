@@ -5,6 +5,7 @@ The code path is that of a landed batch. Nothing is written into the source or b
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +17,9 @@ import pyarrow as pa
 
 from sevenfold.assets.judging import batch_context, pixel_reader
 from sevenfold.quality.checks import judge, registered
-from sevenfold.quality.context import Check, Context
+from sevenfold.quality.context import Check
 from sevenfold.quality.policy import Policy
-from sevenfold.quality.verdict import Verdict
+from sevenfold.quality.verdict import Verdict, to_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress
@@ -27,10 +28,8 @@ from sevenfold.storage.records import Batch
 from sevenfold.storage.sources import Source, open_source
 from sevenfold.storage.sources.base import InputError
 
-SUBJECT = "folder"
-"""The batch in the temporary lake; verdicts are told under the source's own name."""
-
 REFERENCE = "reference"
+"""The batch that the other source becomes."""
 
 _OF_VERSIONS = ("veracity.cross_split_duplicates",)
 """Checks of versions that a folder gets too: they need no model and no other batch."""
@@ -38,12 +37,12 @@ _OF_VERSIONS = ("veracity.cross_split_duplicates",)
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found about a source: its verdicts, its record, and the tables that its findings' keys lead to."""
+    """What was found about a source: its verdicts, and the lake in which it is a batch for the time being."""
 
     verdicts: list[Verdict]
-    record: Batch
-    rows: pa.Table
-    quarantine: pa.Table
+    lake: Lake
+    project: Project
+    batch: str
 
 
 @contextmanager
@@ -57,7 +56,8 @@ def temporary_project(project: Project | None) -> Iterator[Project]:
             yield project.model_copy(update={"lake": lake, "dataset": "main"})
 
 
-def judge_source(
+@contextmanager
+def judged_source(
     source: str,
     project: Project | None = None,
     *,
@@ -66,8 +66,10 @@ def judge_source(
     policy: Policy | None = None,
     clock: Callable[[], float] = time.time,
     progress: Progress | None = None,
-) -> Judged:
+) -> Iterator[Judged]:
     """Run the checks of a batch, and those of a version that need no model, on a source in no lake.
+
+    At the end of the context the temporary lake is gone.
 
     Velocity is left out: when the files of a folder were written says nothing about how fast data arrives.
 
@@ -86,21 +88,32 @@ def judge_source(
             _land(lake, temporary, open_source(reference), REFERENCE, progress)
             lake.set_status(temporary.dataset, REFERENCE, "admitted", clock=clock)
             lake.commit(temporary.dataset, message="what is compared with", progress=progress, clock=clock)
-        record = _land(lake, temporary, opened, SUBJECT, progress)
-        context = batch_context(lake, temporary, SUBJECT, now=clock(), policy=policy)
-        context = replace(
-            context, docs_dir=None, read_pixels=pixel_reader(_Pictures(opened), context.rows), subject=opened.name
-        )
+        batch = _land(lake, temporary, opened, _named(opened), progress).batch
+        context = batch_context(lake, temporary, batch, now=clock(), policy=policy)
+        context = replace(context, docs_dir=None, read_pixels=pixel_reader(_Pictures(opened), context.rows))
         if context.reference is not None and reference is not None:
             context = replace(context, reference=replace(context.reference, subject=Path(reference).name))
-        verdicts = judge(context, checks=_checks(opened), progress=progress)
-        verdicts = [*_broken(context), *verdicts]
-        return Judged(verdicts, record, context.rows, lake.quarantine(temporary.dataset, SUBJECT))
+        broken = [b.verdict(batch) for b in registered()[1]]
+        verdicts = [*broken, *judge(context, checks=_checks(opened), progress=progress)]
+        lake.append_verdicts(temporary.dataset, batch, to_table(verdicts, at=context.now))
+        yield Judged(verdicts, lake, temporary, batch)
+
+
+def _named(source: Source) -> str:
+    """A batch id that looks like the source's name."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", source.name.partition(".")[0]).strip("_-")[:64] or "source"
+    return f"{name}-checked" if name == REFERENCE else name
 
 
 def _land(lake: Lake, project: Project, source: Source, batch: str, progress: Progress | None) -> Batch:
     return lake.ingest(
-        source, project.dataset, batch, classes=project.classes or None, workers=project.workers, progress=progress
+        source,
+        project.dataset,
+        batch,
+        classes=project.classes or None,
+        workers=project.workers,
+        accepts=project.decode,
+        progress=progress,
     )[0]
 
 
@@ -112,10 +125,6 @@ def _checks(source: Source) -> list[Check]:
     return [c for c in checks if "batch" in c.kinds and c.v != "velocity"] + [
         c for c in of_versions if "batch" not in next(x for x in checks if x.key == c.key).kinds
     ]
-
-
-def _broken(context: Context) -> list[Verdict]:
-    return [b.verdict(context.subject) for b in registered()[1]]
 
 
 @dataclass(frozen=True)

@@ -50,13 +50,15 @@ def judge_batch(
     A batch with a check that crashed stays as it is: nothing is known about it. The reference is the newest version on
     main without this batch. `policy`: instead of the project's file.
     """
+    started = time.perf_counter()
     context = batch_context(lake, project, batch, now=clock(), policy=policy)
     verdicts = judge(context, progress=progress)
+    took = {"check": time.perf_counter() - started}
     lake.append_verdicts(project.dataset, batch, to_table(verdicts, at=context.now))
     if blocks(verdicts):
-        lake.set_status(project.dataset, batch, "rejected", clock=clock)
+        lake.set_status(project.dataset, batch, "rejected", seconds=took, clock=clock)
     elif not any(v.result == "crashed" for v in verdicts):
-        lake.set_status(project.dataset, batch, "admitted", clock=clock)
+        lake.set_status(project.dataset, batch, "admitted", seconds=took, clock=clock)
     return verdicts
 
 

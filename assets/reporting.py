@@ -8,24 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sevenfold.assets import comparing, evidence, picturing
-from sevenfold.assets.gating import Outcome, outcomes
+from sevenfold.assets import comparing, evidence, picturing, trained
 from sevenfold.assets.mining import SUSPECTED, queue_names
-from sevenfold.assets.runs import arms_of, compare_arms, results_of, steps_of
 from sevenfold.assets.tracing import ancestors, batch_lineage, lineage
-from sevenfold.quality.report import (
-    Arm,
-    ClassBalance,
-    Command,
-    Curve,
-    Gate,
-    GateSlice,
-    Reason,
-    Report,
-    StepTimes,
-    batch_counts,
-    class_balance,
-)
+from sevenfold.quality.report import Command, Report, batch_counts
 from sevenfold.quality.report.evidence import pictured
 from sevenfold.quality.scorecard import Scorecard
 from sevenfold.quality.verdict import Verdict
@@ -55,7 +41,7 @@ def build_report(
     shown = line[-MOST_VERSIONS:]
     report(1, 4, "reading verdicts and runs")
     card = Scorecard.of(lake.verdicts(project.dataset, version.name), subject=version.name)
-    arms, note = _arms(lake, project, line)
+    arms, note = trained.arms(lake, project, line)
     page = Report(
         dataset=project.dataset,
         version=version.name,
@@ -63,12 +49,12 @@ def build_report(
         created=clock(),
         verdicts=card.verdicts,
         batches=tuple(batch_counts(b) for b in lake.batches(project.dataset)),
-        balance=tuple(_balance(lake, v) for v in shown),
-        curves=tuple(c for v in shown for c in _curves(lake, v)),
+        balance=tuple(trained.balance(lake, v) for v in shown),
+        curves=tuple(c for v in shown for c in trained.curves(lake, v)),
         arms=arms,
         arms_note=note,
-        steps=tuple(s for v in shown for s in _steps(lake, v))[-4:],
-        gate=_gate(lake, project),
+        steps=tuple(s for v in shown for s in trained.steps(lake, v))[-4:],
+        gate=trained.gate(lake, project),
         lineage=lineage(lake, project, version),
         commands=_commands(lake, project, line),
         findings_at=str(Path("checks") / project.dataset / version.name / "*.parquet"),
@@ -112,73 +98,6 @@ def write_report(
     path = out or project.folder / "reports" / f"{project.dataset}-{page.version}.html"
     files.replace(path.absolute(), render(page).encode())
     return path
-
-
-def as_gate(outcome: Outcome) -> Gate:
-    """The gate's recorded answer, as the report draws it."""
-    slices = tuple(
-        GateSlice(
-            name=s["slice"] + (" (new)" if s["new"] else ""),
-            n=s["n"],
-            champion=s["champion"],
-            challenger=s["challenger"],
-            champion_interval=_pair(s, "champion"),
-            challenger_interval=_pair(s, "challenger"),
-            ok={"gained": True, "held": True, "first": True, "regressed": False}.get(s["verdict"]),
-            note=s["verdict"].replace("_", " "),
-        )
-        for s in outcome.slices
-    )
-    against = ("Blocked", "Regressed", "No gain")
-    reasons = tuple(
-        Reason(r, False if r.startswith(against) else True if r.startswith(("Gained", "No old slice")) else None)
-        for r in outcome.reasons
-    )
-    return Gate(outcome.moved, outcome.alias, outcome.champion or "none yet", outcome.challenger, reasons, slices)
-
-
-def _pair(row: Any, who: str) -> tuple[float, float] | None:
-    low, high = row[f"{who}_low"], row[f"{who}_high"]
-    return None if low is None or high is None else (low, high)
-
-
-def _gate(lake: Lake, project: Project) -> Gate | None:
-    found = outcomes(lake, project.model)
-    return as_gate(found[-1]) if found else None
-
-
-def _balance(lake: Lake, version: Version) -> ClassBalance:
-    return class_balance(version.name, lake.samples_of(version.content_id), lake.manifest(version.content_id).classes)
-
-
-def _curves(lake: Lake, version: Version) -> list[Curve]:
-    found = []
-    for result in results_of(lake, version.content_id):
-        history = [h for h in result["history"] if "epoch" in h]  # the axis is epochs, and draws make none
-        points = [(float(h["epoch"]), h["val_accuracy"]) for h in history if h["val_accuracy"] is not None]
-        if points:
-            found.append(Curve(result["run_id"], version.name, tuple(points)))
-    return found
-
-
-def _arms(lake: Lake, project: Project, line: list[Version]) -> tuple[tuple[Arm, ...], str]:
-    """The newest mined version of the line beside its random control and their parent, by seed; and what it says."""
-    for version in reversed(line):
-        if found := arms_of(lake, project, version):
-            return tuple(Arm(name, by_seed) for name, by_seed in found.items() if by_seed), compare_arms(found)
-    return (), ""
-
-
-def _steps(lake: Lake, version: Version) -> list[StepTimes]:
-    found = []
-    for result in results_of(lake, version.content_id):
-        steps = steps_of(lake, result["run_id"])
-        if not steps.num_rows:
-            continue
-        means = {p: 1000 * float(steps[p].to_numpy().mean()) for p in ("data", "forward", "backward", "optimizer")}
-        name = f"{version.name} seed {result['seed']}"
-        found.append(StepTimes(name, means, result["idle_share"], result["steps"]))
-    return found
 
 
 def _summary(lake: Lake, page: Report, version: Version) -> tuple[str, ...]:

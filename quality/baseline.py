@@ -106,7 +106,7 @@ def _change(x: Verdict, old: Verdict, direction: Worse | None, tolerance: float)
 
     A number without an interval tells nothing about chance: it can be no worse, never significantly worse.
     """
-    now, then = _number(x), _number(old)
+    now, then = _pair(x, old)
     if direction is None or now is None or then is None:
         return None
     step = now - then if direction == "larger" else then - now
@@ -119,16 +119,22 @@ def _change(x: Verdict, old: Verdict, direction: Worse | None, tolerance: float)
     return "worse" if excluded else "no worse"
 
 
-def _number(x: Verdict) -> float | None:
-    """What the interval is about: the effect where there is one, else the statistic."""
-    return x.statistic if x.effect is None else x.effect
+def _pair(x: Verdict, old: Verdict) -> tuple[float | None, float | None]:
+    """What the interval is about, now and then: the effect where there is one, unless only the statistic lies in it."""
+    if x.effect is None or (not _within(x.effect, x.interval) and _within(x.statistic, x.interval)):
+        return x.statistic, old.statistic
+    return x.effect, old.effect
+
+
+def _within(value: float | None, interval: tuple[float, float] | None) -> bool:
+    return interval is None or (value is not None and interval[0] <= value <= interval[1])
 
 
 def _numbers(x: Verdict, old: Verdict) -> str:
-    now, then = _number(x), _number(old)
+    now, then = _pair(x, old)
     if now is None or then is None:
         return x.result
-    name = x.statistic_name if x.effect is None else "effect"
+    name = x.statistic_name if now == x.statistic else "effect"
     return f"{name} {now:.4g} against {then:.4g}".strip()
 
 

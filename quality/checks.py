@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
+from sevenfold.quality import catalogue
 from sevenfold.quality.context import Check, Context
 from sevenfold.quality.plugins import Broken, load
 from sevenfold.quality.suppressions import apply_suppressions
@@ -46,7 +47,7 @@ def registered() -> tuple[tuple[Check, ...], tuple[Broken, ...]]:
 def names() -> frozenset[str] | None:
     """The `V.check` that a policy may name; None (any) while a package's checks cannot be known."""
     checks, broken = registered()
-    return None if broken else frozenset(c.key for c in checks)
+    return None if broken else frozenset([*catalogue.CHECKS, *(c.key for c in checks)])
 
 
 def judge(
@@ -76,17 +77,26 @@ def day(now: float) -> date:
 
 def _answers(check: Check, context: Context) -> list[Verdict]:
     if check.key in context.policy.disable:
-        return [missing(check.v, check.name, context.subject, "Disabled in the policy.", "Take it out of `disable`.")]
+        return [_disabled(check.v, check.name, context.subject)]
     try:
         answer = check.run(context)
+        told = [answer] if isinstance(answer, Verdict) else list(answer)
+        for x in told:
+            if not isinstance(x, Verdict):
+                raise TypeError(f"it answered with a {type(x).__name__}, not with a Verdict")
     except SevenfoldError:
         raise
-    except Exception as error:  # whatever it is, the other checks go on, and this one is told as crashed
+    except (Exception, SystemExit) as error:  # whatever it is, the other checks go on, and this one is told as crashed
         return [crashed(check, context.subject, error)]
-    return [answer] if isinstance(answer, Verdict) else list(answer)
+    off = context.policy.disable  # a check may answer with the verdict of another name too
+    return [_disabled(x.v, x.check, x.subject) if f"{x.v}.{x.check}" in off else x for x in told]
 
 
-def crashed(check: Check, subject: str, error: Exception) -> Verdict:
+def _disabled(v: str, check: str, subject: str) -> Verdict:
+    return missing(v, check, subject, "Disabled in the policy.", "Take it out of `disable`.")
+
+
+def crashed(check: Check, subject: str, error: BaseException) -> Verdict:
     """The verdict about a check that raised: what, and where."""
     where = traceback.extract_tb(error.__traceback__)
     place = f" ({where[-1].filename}:{where[-1].lineno})" if where else ""

@@ -47,7 +47,8 @@ def findings_table(
     Parameters
     ----------
     rows : the subject's samples: id, path and, where they have them, label, split and batch.
-    quarantine : the inputs that were set aside (path, label, split), whose keys are their paths.
+    quarantine : the inputs that were set aside (path, reason, detail, label, split), whose keys are their paths; the
+        reason is their note where the verdict has none.
     known : the baseline's findings; None without a baseline.
     """
     parts = [_of(v, known) for v in verdicts if v.findings]
@@ -58,7 +59,10 @@ def findings_table(
         found = _looked_up(table["key"], rows, "id", name)
         aside = _looked_up(table["key"], quarantine, "path", name)
         table = table.append_column(name, pc.coalesce(found, aside))
-    return table.select(FINDINGS.names).cast(FINDINGS)
+    reason, detail = (_looked_up(table["key"], quarantine, "path", name) for name in ("reason", "detail"))
+    why = pc.if_else(pc.equal(pc.fill_null(detail, ""), ""), reason, _with(reason, detail))
+    note = pc.coalesce(table["note"], why)
+    return table.set_column(table.column_names.index("note"), "note", note).select(FINDINGS.names).cast(FINDINGS)
 
 
 def _of(verdict: Verdict, known: Keys | None) -> pa.Table:
@@ -70,6 +74,11 @@ def _of(verdict: Verdict, known: Keys | None) -> pa.Table:
     same = {name: pa.repeat(pa.scalar(getattr(verdict, name), pa.string()), n) for name in FINDINGS.names[:4]}
     notes = pa.array(verdict.notes, pa.string()) if verdict.notes else pa.nulls(n, pa.string())
     return pa.table({**same, "key": keys, "rank": pa.array(range(1, n + 1), pa.int64()), "note": notes, "known": old})
+
+
+def _with(reason: pa.ChunkedArray, detail: pa.ChunkedArray) -> pa.ChunkedArray:
+    """`reason: detail` where there are both."""
+    return pc.binary_join_element_wise(reason, pc.fill_null(detail, ""), ": ")
 
 
 def _looked_up(keys: pa.ChunkedArray, table: pa.Table | None, on: str, column: str) -> pa.ChunkedArray:

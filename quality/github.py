@@ -41,8 +41,7 @@ def annotate(verdicts: Sequence[Verdict], findings: pa.Table, locate: Locate, *,
     locate : a finding -> the path of its file, relative to the checkout.
     """
     told = sorted((x for x in verdicts if x.result in _KINDS), key=lambda x: _ORDER.index(x.result))
-    new = findings.filter(pc.invert(pc.fill_null(findings["known"], False)))
-    rows = [_of(new, x, most) for x in told]
+    rows = [_of(findings, x, most) for x in told]
     lines: list[str] = []
     for turn in range(most):
         for verdict, mine in zip(told, rows, strict=True):
@@ -102,6 +101,8 @@ def _annotation(verdict: Verdict, row: Mapping[str, Any] | None, locate: Locate,
 
 
 def _of(findings: pa.Table, verdict: Verdict, most: int) -> list[dict[str, Any]]:
+    """The worst findings of a verdict, without those that the baseline knows."""
+    findings = findings.filter(pc.invert(pc.fill_null(findings["known"], False)))
     mask = pc.and_(pc.equal(findings["check"], verdict.check), pc.equal(findings["v"], verdict.v))
     mine = findings.filter(pc.and_(mask, pc.equal(findings["subject"], verdict.subject)))
     return mine.slice(0, most).to_pylist()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -175,14 +176,28 @@ class Lake:
     def _alias_paths(self, dataset: str, batch: str) -> list[str]:
         return read_parquet(self.store, aliases_key(dataset, batch), columns=["path"])["path"].to_pylist()
 
-    def set_status(self, dataset: str, batch: str, status: str, *, clock: Callable[[], float] = time.time) -> Batch:
-        """Record that a batch was admitted, rejected or committed. A committed batch stays committed."""
+    def set_status(
+        self,
+        dataset: str,
+        batch: str,
+        status: str,
+        *,
+        seconds: Mapping[str, float] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Batch:
+        """Record that a batch was admitted, rejected or committed, and how long its stages took.
+
+        A committed batch stays committed.
+        """
         if status not in STATUSES:
             raise SevenfoldError(f"{status!r} is no status of a batch", expected=", ".join(STATUSES))
-        return self._set_status(self.batch(dataset, batch), status, clock)
+        return self._set_status(self.batch(dataset, batch), status, clock, seconds or {})
 
-    def _set_status(self, batch: Batch, status: str, clock: Callable[[], float]) -> Batch:
+    def _set_status(
+        self, batch: Batch, status: str, clock: Callable[[], float], seconds: Mapping[str, float] = MappingProxyType({})
+    ) -> Batch:
         def moved(now: Batch) -> Batch:
+            now = replace(now, seconds={**now.seconds, **seconds})
             if status == now.status or now.status == "committed":
                 return now
             return replace(now, status=status, times={**now.times, status: clock()})

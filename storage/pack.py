@@ -6,6 +6,7 @@ id order, so that the classes are mixed and any machine writes the same bytes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -77,10 +78,11 @@ def pack(
     if batch.packed and batch.packed["key"] == key and _all_there(store, batch.packed):
         if batch.packed["against"] == against:
             return batch
-        packed, changed = batch.packed, batch.reasons.get("changed", 0)
+        packed, changed, took = batch.packed, batch.reasons.get("changed", 0), batch.seconds
     else:
         if source is None:
             raise ValueError("packing needs the source")
+        started = time.perf_counter()
         written = _Writer(store, source, classes, batch, shard_bytes, progress or silent).write(fresh)
         _note_changed(store, batch, written.changed)
         changed, index = len(written.changed), None
@@ -89,6 +91,7 @@ def pack(
             write_parquet(store, index_key(index), written.groups, INDEX, overwrite=False)
         kept = sum(t.num_rows for t in written.groups)
         packed = {"key": key, "index": index, "samples": kept, "shards": written.shards}
+        took = {**batch.seconds, "shard": time.perf_counter() - started}
     relabelled = _known_again(store, batch, old, old_labels)
     quarantined = landing_quarantined(batch) + changed
     kept = redactions.current(store).entry(packed)["samples"]  # of the landed; `packed` counts slots
@@ -101,7 +104,7 @@ def pack(
     }
     reasons = {k: v for k, v in batch.reasons.items() if k != "changed"} | ({"changed": changed} if changed else {})
     packed, reasons = {**packed, "against": against}, dict(sorted(reasons.items()))
-    return change(store, batch, lambda now: replace(now, packed=packed, counts=counts, reasons=reasons))
+    return change(store, batch, lambda now: replace(now, packed=packed, counts=counts, reasons=reasons, seconds=took))
 
 
 def change(store: Store, batch: Batch, how: Callable[[Batch], Batch]) -> Batch:

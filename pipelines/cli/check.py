@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,20 +73,20 @@ def check(
     against = baseline or (limits.baseline if limits else None)
     # before anything is judged: of a version against itself, the verdicts of then count
     old = _baseline(at, against, None if baseline else _policy_folder(at, policy)) if against and todo else []
-    found = [_judged(at, *which, limits=limits, reference=reference) for which in todo]
-    if write_baseline is not None:
-        _write_baseline(found[0], write_baseline)
-    if against and limits:
-        found = [s.against(old, name=against, tolerance=limits.baseline_tolerance) for s in found]
-    verdicts = [v for s in found for v in s.verdicts]
-    code = exit_code(verdicts, strict=strict)
-    document = outputs.write(found, code=code, strict=strict, baseline=against)
+    with ExitStack() as open_until_written:
+        found = [_judged(at, *which, limits, reference, open_until_written) for which in todo]
+        if write_baseline is not None:
+            _write_baseline(found[0], write_baseline)
+        if against and limits:
+            found = [s.against(old, name=against, tolerance=limits.baseline_tolerance) for s in found]
+        code = exit_code([v for s in found for v in s.verdicts], strict=strict)
+        document = outputs.write(found, code=code, strict=strict, baseline=against)
     if json is not None and str(json) == "-":
         print_json(document)
         raise typer.Exit(code)
     for s in found:
         title = f"{s.name}: {s.status}" if s.status else s.name
-        (shown.show_table if verbose else shown.show_terse)(title, s.verdicts)
+        (shown.show_table if verbose else shown.show_terse)(title, s.verdicts, s.named)
     if not found:
         say("nothing to check: every batch has been judged (name one to judge it again)")
     elif "admitted" in {s.status for s in found}:
@@ -124,7 +125,10 @@ def _subjects(at: Session, subject: str | None) -> list[tuple[str, str]]:
         ) from None
 
 
-def _judged(at: Session, name: str, kind: str, *, limits: Policy | None, reference: str | None) -> Subject:
+def _judged(
+    at: Session, name: str, kind: str, limits: Policy | None, reference: str | None, stack: ExitStack
+) -> Subject:
+    """Judge one; a temporary lake stays on the stack, since the outputs read from it."""
     from sevenfold.assets.judging import judge_batch, judge_version
 
     if reference is not None and kind != "source":
@@ -136,15 +140,16 @@ def _judged(at: Session, name: str, kind: str, *, limits: Policy | None, referen
         )
     with progress(f"checking {name}") as report:
         if kind == "source":
-            from sevenfold.assets.folders import judge_source
+            from sevenfold.assets.folders import judged_source
 
-            judged = judge_source(name, _project(at), reference=reference, policy=limits, progress=report)
-            return Subject.of_source(name, judged)
+            judging = judged_source(name, _project(at), reference=reference, policy=limits, progress=report)
+            judged = stack.enter_context(judging)
+            return Subject.of(judged.lake, judged.project, judged.batch, kind, judged.verdicts, name)
         if kind == "batch":
             found = judge_batch(at.lake, at.project, name, policy=limits, progress=report)
         else:
             found = judge_version(at.lake, at.project, name, policy=limits, progress=report)
-    return Subject.of_lake(at.lake, at.project, name, kind, found)
+    return Subject.of(at.lake, at.project, name, kind, found)
 
 
 def _project(at: Session) -> Project | None:

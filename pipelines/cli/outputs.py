@@ -16,7 +16,6 @@ from sevenfold.storage.errors import SevenfoldError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sevenfold.assets.folders import Judged
     from sevenfold.quality.findings import Keys
     from sevenfold.quality.verdict import Verdict
     from sevenfold.storage.lake import Lake
@@ -45,42 +44,38 @@ class Subject:
     known: Keys | None = field(default=None, repr=False)
 
     @staticmethod
-    def of_lake(lake: Lake, project: Project, name: str, kind: str, verdicts: Sequence[Verdict]) -> Subject:
-        """A batch or a version, after it was judged."""
-        from sevenfold.assets.reporting import write_report
+    def of(
+        lake: Lake, project: Project, subject: str, kind: str, verdicts: Sequence[Verdict], name: str | None = None
+    ) -> Subject:
+        """What was judged: a version, a batch, or a source that is a batch of a temporary lake, called as it was given.
+
+        Parameters
+        ----------
+        subject : the batch or version in the lake.
+        name : what the user calls it, if it is something else.
+        """
+
+        def page(path: Path, said: Sequence[Verdict]) -> object:
+            from sevenfold.assets.reporting import write_scorecard
+
+            return write_scorecard(lake, project, subject, said, out=path)
 
         records = {b.batch: b for b in lake.batches(project.dataset)}
-        sources = {batch: b.source for batch, b in records.items()}
         if kind == "version":
-            rows = lake.samples(project.dataset, name)
-
-            def page(path: Path, _verdicts: Sequence[Verdict]) -> object:
-                return write_report(lake, project, name, out=path)
-
-            return Subject(name, kind, verdicts, None, rows, None, sources, page)
-        record = records[name]
-        rows, aside = lake.batch_rows(project.dataset, name), lake.quarantine(project.dataset, name)
-        return Subject(
-            name, kind, verdicts, record.status, rows, aside, {"": record.source},
-            lambda path, said: _plain_page(path, name, project.dataset, record, said),
-        )  # fmt: skip
-
-    @staticmethod
-    def of_source(name: str, judged: Judged) -> Subject:
-        """A source in no lake."""
-        record = judged.record
-        return Subject(
-            name, "source", judged.verdicts, None, judged.rows, judged.quarantine, {"": record.source},
-            lambda path, said: _plain_page(path, name, "", record, said),
-        )  # fmt: skip
+            sources = {batch: b.source for batch, b in records.items()}
+            return Subject(subject, kind, verdicts, None, lake.samples(project.dataset, subject), None, sources, page)
+        record = records[subject]
+        rows, aside = lake.batch_rows(project.dataset, subject), lake.quarantine(project.dataset, subject)
+        status = None if kind == "source" else record.status
+        return Subject(name or subject, kind, verdicts, status, rows, aside, {"": record.source}, page)
 
     def against(self, baseline: Sequence[Verdict], *, name: str, tolerance: float) -> Subject:
         """The same, read against a baseline."""
         from sevenfold.quality.baseline import compare
+        from sevenfold.quality.catalogue import worse
         from sevenfold.quality.checks import registered
 
-        worse = {c.key: c.worse for c in registered()[0]}
-        read = compare(self.verdicts, baseline, name=name, worse=worse, tolerance=tolerance)
+        read = compare(self.verdicts, baseline, name=name, worse=worse(registered()[0]), tolerance=tolerance)
         return replace(self, verdicts=read.verdicts, all_verdicts=self.verdicts, known=read.known)
 
     def findings(self) -> pa.Table:
@@ -88,6 +83,15 @@ class Subject:
         from sevenfold.quality.findings import findings_table
 
         return findings_table(self.all_verdicts or self.verdicts, self.rows, self.quarantine, known=self.known)
+
+    def named(self, keys: Sequence[str]) -> list[str]:
+        """Where the samples came from, by their keys; what is no sample keeps its key."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        place = pc.index_in(pa.array(keys, pa.string()), value_set=self.rows["id"].combine_chunks())
+        paths = self.rows["path"].take(place).to_pylist()
+        return [path or key for path, key in zip(paths, keys, strict=True)]
 
     def locate(self, row: Mapping[str, Any]) -> str:
         """The file of a finding, relative to the current folder where it lies in it; of an archive, the archive."""
@@ -187,10 +191,11 @@ def _named(s: Subject) -> list[Verdict]:
 
 def _sarif(subjects: Sequence[Subject], tables: Sequence[pa.Table]) -> dict[str, Any]:
     from sevenfold import __version__
+    from sevenfold.quality.catalogue import question
     from sevenfold.quality.checks import registered
     from sevenfold.quality.sarif import MOST, SCHEMA, sarif
 
-    helps = {c.key: about(c.run) for c in registered()[0]}
+    helps = {c.key: question(c) for c in registered()[0]}
     most = max(1, MOST // max(len(subjects), 1))
     runs: list[Any] = []
     for s, table in zip(subjects, tables, strict=True):
@@ -205,11 +210,6 @@ def _with_results(full: Sequence[Verdict], read: Sequence[Verdict]) -> list[Verd
     return [replace(r, findings=f.findings, notes=f.notes) for f, r in zip(full, read, strict=True)]
 
 
-def about(run: Callable[..., object]) -> str:
-    """The first line of a function's docstring."""
-    return (run.__doc__ or "").strip().partition("\n")[0]
-
-
 def _github(subjects: Sequence[Subject], tables: Sequence[pa.Table], code: int) -> tuple[list[str], str]:
     from sevenfold.quality.github import MOST, annotate, summary
 
@@ -220,19 +220,6 @@ def _github(subjects: Sequence[Subject], tables: Sequence[pa.Table], code: int) 
         pages.append(summary(s.verdicts, table, s.locate, title=f"Sevenfold: {s.name}"))
     said = {0: "passed", 1: "failed", 2: "warned (--strict)", 3: "crashed"}[code]
     return lines, "\n".join(pages) + f"\nThe check {said} (exit code {code}).\n\n"
-
-
-def _plain_page(path: Path, name: str, dataset: str, record: Any, verdicts: Sequence[Verdict]) -> None:
-    """The report of what is in no version: its verdicts and its counts."""
-    from sevenfold.quality.report import Report, batch_counts, render
-    from sevenfold.storage import files
-
-    page = Report(
-        dataset=dataset or name, version=name, content_id=record.digest, created=record.times["landed"],
-        verdicts=tuple(verdicts), batches=(batch_counts(record),),
-    )  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path.absolute(), render(page).encode())
 
 
 def _text(path: Path, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sevenfold.pipelines.cli.console import MARKS, print_table, say, stdout
@@ -19,7 +19,11 @@ MOST_KEYS = 3
 _WORST = ("crashed", "fail", "warn", "pass", "not_measurable")
 
 
-def show_terse(title: str, verdicts: Sequence[Verdict]) -> None:
+Named = Callable[[Sequence[str]], Sequence[str]]
+"""Finding keys -> what a person calls them, in their order."""
+
+
+def show_terse(title: str, verdicts: Sequence[Verdict], named: Named = list) -> None:
     """A line per V: its worst result and why; then what failed or warned."""
     from sevenfold.quality.verdict import VS
 
@@ -32,13 +36,13 @@ def show_terse(title: str, verdicts: Sequence[Verdict]) -> None:
         worst = min((x.result for x in mine), key=_WORST.index)
         at = [x for x in mine if x.result == worst]
         say(f"  {v:<11} {_word(worst):<15} {_reason(worst, at, len(mine))}", MARKS[worst])
-    _details(verdicts)
+    _details(verdicts, named)
     counts = {r: sum(x.result == r for x in verdicts) for r in _WORST}
     say(", ".join(f"{n} {_word(r)}" for r, n in counts.items() if n) or "no check ran")
     say()
 
 
-def show_table(title: str, verdicts: Sequence[Verdict]) -> None:
+def show_table(title: str, verdicts: Sequence[Verdict], named: Named = list) -> None:
     """A row per check by V, then what did not pass, and what could not be measured."""
     from sevenfold.quality.verdict import VS
 
@@ -57,7 +61,7 @@ def show_table(title: str, verdicts: Sequence[Verdict]) -> None:
     if stdout().width < WIDE:  # a narrow terminal would cut every cell to pieces
         columns, rows = [*columns[:4], columns[6]], [[*row[:4], row[6]] for row in rows]
     print_table(columns, rows, title=title, right=["value", "findings"])
-    _details(verdicts)
+    _details(verdicts, named)
     missing = [v for v in verdicts if v.result == "not_measurable"]
     if missing:
         say("not measurable:", "dim")
@@ -66,7 +70,7 @@ def show_table(title: str, verdicts: Sequence[Verdict]) -> None:
     say()
 
 
-def _details(verdicts: Sequence[Verdict]) -> None:
+def _details(verdicts: Sequence[Verdict], named: Named) -> None:
     for x in sorted(verdicts, key=lambda x: _WORST.index(x.result)):
         if x.result not in ("crashed", "fail", "warn"):
             continue
@@ -75,7 +79,7 @@ def _details(verdicts: Sequence[Verdict]) -> None:
         say(f"  {x.message}")
         if x.remedy:
             say(f"  what to do: {x.remedy}")
-        for i, key in enumerate(x.findings[:MOST_KEYS]):
+        for i, key in enumerate(named(x.findings[:MOST_KEYS])):
             say(f"    {key}{f': {x.notes[i]}' if x.notes else ''}", "dim")
         if len(x.findings) > MOST_KEYS:
             say(f"    and {len(x.findings) - MOST_KEYS:,} more (--findings FILE)", "dim")

@@ -118,11 +118,17 @@ def _worst(verdict: Verdict, pictures: Mapping[str, bytes], known: Mapping[str, 
     keys = [key for key in pictured(verdict) if key in pictures or key in known]
     if not keys or set(keys) <= set(examples(verdict.data)[0]):
         return None
-    place = {key: i for i, key in reversed(list(enumerate(verdict.findings)))} if verdict.notes else {}
-    tiles = [_tile(key, pictures, known, verdict.notes[place[key]] if place else "") for key in keys]
+    notes = _notes(verdict, set(keys))
+    tiles = [_tile(key, pictures, known, notes.get(key, "")) for key in keys]
     n = len(verdict.findings)
     said = f"The first {len(tiles)} of {n:,} findings" if n > len(tiles) else count(n, "finding")
     return _block(said, grids.strip(tiles, album, name=f"Findings of {verdict.check}"))
+
+
+def _notes(verdict: Verdict, keys: set[str]) -> dict[str, str]:
+    """What the verdict says of some of its findings."""
+    both = zip(verdict.findings, verdict.notes, strict=False)
+    return {key: note for key, note in both if key in keys}
 
 
 def _pairs(verdict: Verdict, pictures: Mapping[str, bytes], known: Mapping[str, Fact], album: Album) -> Html | None:
@@ -148,11 +154,11 @@ def _examples(verdict: Verdict, pictures: Mapping[str, bytes], known: Mapping[st
              if keys]  # fmt: skip
     if not sides:
         return None
-    columns = (
-        el("div", el("h5", title), grids.strip([_tile(k, pictures, known) for k in keys], album, name=title,
-                                               narrow=True), class_="side")
-        for title, keys in sides
-    )  # fmt: skip
+    notes = _notes(verdict, set(now))
+    columns = []
+    for name, keys in sides:
+        tiles = [_tile(key, pictures, known, notes.get(key, "")) for key in keys]
+        columns.append(el("div", el("h5", name), grids.strip(tiles, album, name=name, narrow=True), class_="side"))
     title = str(verdict.data["examples"].get("title") or "Examples")
     return _block(title, el("div", *columns, class_="pair" if len(sides) > 1 else None))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sevenfold.quality.report.format import NONE, count, short_key
 from sevenfold.quality.report.markup import Html, el, join, table
 from sevenfold.quality.report.model import Facts
-from sevenfold.quality.report.status import status
+from sevenfold.quality.report.status import WORST_FIRST, status
 
 if TYPE_CHECKING:
     from sevenfold.quality.verdict import Verdict
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PAGE = 100
 BUDGET = 1_900_000
 """Characters that the packed list may take."""
+NOTE = 300
+"""Characters of a note that the list keeps."""
 MOST = 200_000
 """Findings that a page lists at most, however well they pack."""
 
@@ -30,12 +32,13 @@ def findings(verdicts: Sequence[Verdict], facts: Facts | None = None, *, whole: 
     scripts the first 100 rows are there.
     """
     facts = facts or Facts()
-    offending = sorted((v for v in verdicts if v.findings), key=lambda v: len(v.findings))
+    ranked = (v for v in verdicts if v.findings)
+    offending = sorted(ranked, key=lambda v: (WORST_FIRST.index(v.result), len(v.findings)))
     if not offending:
         return None
     total, most = sum(len(v.findings) for v in offending), MOST
     packed, shown = _packed(offending, facts, most)
-    while len(packed) > BUDGET:
+    while len(packed) > BUDGET and sum(shown) > len(offending):
         most = int(min(most, sum(shown)) * 0.9 * BUDGET / len(packed))
         packed, shown = _packed(offending, facts, most)
     note = f"{count(total, 'finding')} of {count(len(offending), 'check')}."
@@ -52,11 +55,12 @@ def findings(verdicts: Sequence[Verdict], facts: Facts | None = None, *, whole: 
 
 
 def share_out(sizes: Sequence[int], room: int) -> list[int]:
-    """How many of each: `sizes` ascend; what the small ones leave over goes to the large ones."""
-    given = []
-    for left, size in zip(range(len(sizes), 0, -1), sizes, strict=True):
-        given.append(min(size, max(room // left, 1)))
-        room -= given[-1]
+    """How many of each: what the small ones leave over goes to the large ones; at least one of each."""
+    given = [0] * len(sizes)
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    for left, i in zip(range(len(sizes), 0, -1), order, strict=True):
+        given[i] = min(sizes[i], max(room // left, 1))
+        room -= given[i]
     return given
 
 
@@ -74,7 +78,9 @@ def _packed(offending: Sequence[Verdict], facts: Facts, most: int) -> tuple[str,
     for verdict, n in zip(offending, shown, strict=True):
         at = [number.setdefault(key, len(number)) for key in verdict.findings[:n]]
         said = verdict.notes[:n] or [_own_note(facts, known.get(key)) for key in verdict.findings[:n]]
-        checks.append([verdict.v, verdict.check, verdict.result, at, [notes.setdefault(s, len(notes)) for s in said]])
+        checks.append(
+            [verdict.v, verdict.check, verdict.result, at, [notes.setdefault(s[:NOTE], len(notes)) for s in said]]
+        )
     places = [known.get(key) for key in number]
     labels, label = _coded([None if i is None else facts.labels[i] for i in places])
     splits, split = _coded([None if i is None else facts.splits[i] for i in places])
@@ -111,7 +117,7 @@ def _first(offending: Sequence[Verdict], shown: Sequence[int], facts: Facts) -> 
         for at, key in enumerate(verdict.findings[: min(n, PAGE - len(rows))]):
             i = known.get(key)
             label, split, path = ("", "", "") if i is None else (facts.labels[i], facts.splits[i], facts.paths[i])
-            note = verdict.notes[at] if verdict.notes else _own_note(facts, i)
+            note = (verdict.notes[at] if verdict.notes else _own_note(facts, i))[:NOTE]
             named = el("span", status(verdict.result), el("span", verdict.check.replace("_", " ")), class_="found-by")
             code = el("code", short_key(key) if _is_id(key) else key, title=key)
             rows.append((named, code, label or NONE, split or NONE, path or NONE if path != key else NONE, note))

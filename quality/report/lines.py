@@ -120,7 +120,7 @@ def _y_axis(ys: Sequence[float]) -> tuple[Callable[[float], float], list[Html]]:
 
 
 def _titles(one: Mapping[str, Any]) -> list[Html]:
-    across, up = str(one.get("x_name", "")), str(one.get("y_name", ""))
+    across, up = str(one.get("x_name", "")).removesuffix(" (unix time)"), str(one.get("y_name", ""))
     middle = f"translate(14 {(TOP + BOTTOM) / 2:g}) rotate(-90)"
     return [plot.label((LEFT + RIGHT) / 2, BOTTOM + 38, across, anchor="middle", kind="title"),
             el("text", up, class_="title", text_anchor="middle", transform=middle)]  # fmt: skip

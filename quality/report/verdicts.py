@@ -55,19 +55,19 @@ def status_word(result: str) -> Html:
 
 
 def _found(ranked: Sequence[Verdict]) -> str:
-    """One sentence: which checks did not pass, and how many did."""
+    """One sentence: how many checks did not pass, which they are, and how many did."""
+    passed = sum(one.result == "pass" for one in ranked)
+    if passed == len(ranked):
+        return "The only check passed." if passed == 1 else f"All {passed} checks passed."
     parts = []
     for result, verb in _VERBS.items():
         names = [one.check.replace("_", " ") for one in ranked if one.result == result]
         if names:
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            parts.append(f"{', '.join(names[:4])}{more} {verb}")
-    passed = sum(one.result == "pass" for one in ranked)
+            parts.append(f"{len(names)} {verb} ({', '.join(names[:4])}{more})")
     if passed:
-        whole = "the only check" if len(ranked) == 1 else f"all {passed} checks"
-        parts.append(f"{whole if passed == len(ranked) else passed} passed")
-    said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]}."
+        parts.append(f"{passed} passed")
+    return f"Of {count(len(ranked), 'check')}: {', '.join(parts)}."
 
 
 def _to_do(ranked: Sequence[Verdict]) -> str:

@@ -115,7 +115,8 @@ def test_pictures_that_only_the_reference_has_are_found_there(lake: Lake, projec
     before = lake.samples("pets", "v1")["id"][0].as_py()
     examples = {"title": "What moved", "now": [], "reference": [before]}
     verdict = replace(about(lake, "two", findings=(), reference="v1"), data={"examples": examples})
-    assert set(build_scorecard(lake, project, "two", [verdict]).pictures) == {before}
+    page = build_scorecard(lake, project, "two", [verdict])
+    assert set(page.pictures) == {before} == set(page.facts.keys) and page.facts.labels[0] in ("cat", "dog")
 
 
 def test_without_verdicts_the_newest_in_the_lake_are_shown_and_the_loops_report_shares_them(

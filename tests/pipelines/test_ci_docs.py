@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +74,18 @@ def test_the_workflow_passes_a_good_folder_and_fails_a_spoilt_one(checkout: Path
     assert pq.read_table(checkout / "results/findings.parquet").num_rows >= 12
     summary = (checkout.parent / "summary.md").read_text()
     assert "The check passed (exit code 0)" in summary and "The check failed (exit code 1)" in summary
+
+
+@pytest.mark.slow
+def test_ten_thousand_small_pictures_take_less_than_thirty_seconds_of_one_core(checkout: Path) -> None:
+    (checkout / "policy.yaml").unlink()  # with the suite
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = shell(checkout, f"sevenfold check {DOCS.parent / 'examples/fashion-mnist'} --json -")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    (card,) = json.loads(done.stdout)["subjects"]
+    assert {v for v, result in card["results"].items() if result} == {"validity", "variety", "veracity", "volatility"}
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < 30, f"{spent:.1f} s of processor time"
 
 
 def test_the_workflow_uploads_what_the_command_wrote() -> None:

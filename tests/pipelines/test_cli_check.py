@@ -59,6 +59,7 @@ def test_a_folder_without_a_lake_is_judged_and_nothing_is_written_anywhere(run: 
     assert run(*QUICK, "images").code == 0, "a name that is no batch, where there is no lake"
 
 
+@pytest.mark.slow
 def test_a_zip_is_judged_like_the_folder_it_was_made_from(run: Project) -> None:
     shutil.make_archive("packed", "zip", "images")
     spoil(run.folder / "images")
@@ -119,8 +120,10 @@ def test_a_picture_in_two_splits_of_a_folder_fails(run: Project) -> None:
     done = run(*QUICK, "./images", "--json", "-")
     found = {c["check"]: c for c in done.json["subjects"][0]["verdicts"]["veracity"]}
     assert any(c["result"] == "fail" and "split" in name for name, c in found.items()), found
+    assert "    train/red/twin.jpg" in run(*QUICK, "./images").out, "a person is told the file, not the digest"
 
 
+@pytest.mark.slow
 def test_another_folder_is_the_reference_for_drift(run: Project) -> None:
     pictures(run.folder / "before", {"train": 60}, seed=1)
     pictures(run.folder / "same", {"train": 60}, seed=2)
@@ -227,6 +230,7 @@ def test_a_version_is_held_against_a_version(project: Project) -> None:
     assert project(*QUICK, "v1", "--reference", "images").code == 3
 
 
+@pytest.mark.slow
 def test_the_report_of_a_version_is_written_beside_its_check(project: Project) -> None:
     project(*QUICK, "v1", "--html", "out/v1.html")
     assert (project.folder / "out/v1.html").stat().st_size > 1000
@@ -241,6 +245,7 @@ def test_a_folder_beside_a_lake_is_judged_by_its_policy_and_stays_out_of_it(proj
     assert [b["batch"] for b in project.ok("batches", "--json").json] == ["june"]
 
 
+@pytest.mark.slow
 def test_profile_suite_writes_a_suite_that_its_own_version_passes(project: Project) -> None:
     there = project("profile-suite", "v1")
     assert there.code == 3 and "--force" in there.err

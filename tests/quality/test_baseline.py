@@ -3,6 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sevenfold.quality.baseline import compare, from_json, to_json
+from sevenfold.quality.catalogue import CHECKS
+from sevenfold.quality.checks import built_in
 from sevenfold.quality.findings import FINDINGS, findings_table
 from sevenfold.quality.scorecard import exit_code
 from sevenfold.quality.verdict import Verdict
@@ -76,6 +78,15 @@ def test_the_effect_is_compared_where_the_interval_is_about_it() -> None:
     assert read(now, one("pass", 1.0, effect=0.1), LARGER).result == "fail"
 
 
+def test_the_statistic_is_compared_where_the_interval_is_about_that() -> None:
+    now = one("pass", 0.30, effect=5.0, interval=(0.29, 0.31))
+    assert read(now, one("pass", 0.2, effect=9.0), LARGER).result == "fail"
+
+
+def test_the_catalogue_has_every_built_in_check() -> None:
+    assert {c.key for c in built_in()} <= set(CHECKS), "say it in quality/catalogue.py"
+
+
 def test_what_the_baseline_does_not_know_keeps_its_result_and_a_crash_stays_one() -> None:
     assert read(one("fail"), None).result == "fail"
     assert read(one("fail"), one("not_measurable")).result == "fail"
@@ -117,7 +128,7 @@ def test_the_table_of_findings_has_every_key_with_its_path_note_and_rank(rows, q
     assert found.schema == FINDINGS
     assert found["key"].to_pylist() == [third, "class:boot", first, "truncated/0.png"]
     assert found["rank"].to_pylist() == [1, 2, 3, 1]
-    assert found["note"].to_pylist() == ["n3", "nc", "n1", None]
+    assert found["note"].to_pylist() == ["n3", "nc", "n1", "truncated"]
     assert found["path"].to_pylist() == ["s/2.png", None, "s/0.png", "truncated/0.png"]
     assert found["label"].to_pylist() == ["shirt", None, "boot", None]
     assert found["known"].to_pylist() == [False, False, True, False]

@@ -127,14 +127,15 @@ def test_ten_annotations_the_worst_first_each_check_once_before_more_of_any(foun
     assert parsed[3][1] == "warning"
 
 
-def test_what_the_baseline_knows_is_not_annotated(rows) -> None:
+def test_what_the_baseline_knows_is_neither_annotated_nor_listed(rows) -> None:
     table = rows(3)
     ids = tuple(table["id"].to_pylist())
     verdict = Verdict("validity", "invalid_share", "b", "fail", message="M", findings=ids)
-    lines = annotate(
-        [verdict], findings_table([verdict], table, known={("validity", "invalid_share"): ids[:2]}), locate
-    )
+    found = findings_table([verdict], table, known={("validity", "invalid_share"): ids[:2]})
+    lines = annotate([verdict], found, locate)
     assert len(lines) == 1 and "s/2.png" in lines[0]
+    page = summary([verdict], found, locate, title="t")
+    assert "s/2.png" in page and "s/0.png" not in page
 
 
 def unescape(text: str) -> str:

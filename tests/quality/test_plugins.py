@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import sevenfold
+from sevenfold.quality.checks import judge
+from sevenfold.quality.context import Check, Context
 from sevenfold.quality.policy import Policy, load_policy
+from sevenfold.quality.verdict import Verdict
 from sevenfold.storage.errors import SevenfoldError
 
 DOCS = Path(__file__).parents[2] / "docs/checks.md"
@@ -86,6 +89,39 @@ def test_the_documented_check_runs_from_a_package_of_its_own_beside_broken_ones(
     assert "ModuleNotFoundError" in found["veracity.lost"][1]
     assert "it is a int" in found["validity.three"][1]
     assert "there is a check variety.balance already" in found["variety.balance"][1]
+
+
+def leaves(context: Context) -> Verdict:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (lambda c: None, "TypeError"),
+        (lambda c: ["fine"], "it answered with a str, not with a Verdict"),
+        (lambda c: Verdict("variety", "mine", c.subject, "good"), "result is 'good'"),
+        (leaves, "SystemExit"),
+    ],
+)
+def test_whatever_a_check_does_the_others_go_on(rows, properties, answers, said: str) -> None:
+    table = rows(3)
+    context = Context("b", "batch", table, properties(table), 0.0)
+    fine = Check("variety", "fine", lambda c: Verdict("variety", "fine", c.subject, "pass"))
+    found = judge(context, checks=[Check("variety", "mine", answers), fine])
+    assert [v.result for v in found] == ["crashed", "pass"] and said in found[0].message
+
+
+def test_a_disabled_check_is_not_run_but_shown(rows, properties) -> None:
+    table = rows(3)
+    policy = Policy.model_validate({"disable": ["variety.mine", "variety.second"]})
+    context = Context("b", "batch", table, properties(table), 0.0, policy=policy)
+    both = Check("variety", "first", lambda c: [Verdict("variety", n, c.subject, "fail") for n in ("first", "second")])
+    found = judge(context, checks=[Check("variety", "mine", leaves), both])
+    assert [(v.check, v.result) for v in found] == [
+        ("mine", "not_measurable"), ("first", "fail"), ("second", "not_measurable"),
+    ]  # fmt: skip
+    assert "Disabled" in found[0].message
 
 
 def test_parameters_that_a_check_does_not_have_are_refused() -> None:

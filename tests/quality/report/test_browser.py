@@ -14,8 +14,10 @@ from PIL import Image
 from sevenfold.quality.report import model as m
 from sevenfold.quality.report import render
 
-from .browser import CHROMIUM, Tab, browser
 from .conftest import verdict
+
+pytest.importorskip("websockets", reason="no client for the browser's protocol here")
+from .browser import CHROMIUM, Tab, browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")]
 
@@ -104,6 +106,7 @@ def test_nothing_sticks_out_of_a_narrow_screen(tab: Tab, page: Path) -> None:
     assert tab.run("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.slow
 def test_light_and_dark_follow_the_reader(tab: Tab, page: Path, tmp_path: Path) -> None:
     tab.open(page.as_uri())
     mean = {}
@@ -113,6 +116,7 @@ def test_light_and_dark_follow_the_reader(tab: Tab, page: Path, tmp_path: Path) 
     assert mean[False] > 200 and mean[True] < 80
 
 
+@pytest.mark.slow
 def test_it_prints_the_first_findings_and_no_controls(tab: Tab, page: Path, tmp_path: Path) -> None:
     tab.size(1280, 1000)
     tab.open(page.as_uri())

@@ -52,10 +52,10 @@ def test_pairs_stand_side_by_side_and_take_the_place_of_the_findings() -> None:
 
 
 def test_examples_stand_beside_the_references() -> None:
-    one = verdict(result="fail", findings=("a" * 64,), data=DATA, reference="v1")
+    one = verdict(result="fail", findings=("a" * 64,), notes=("too bright",), data=DATA, reference="v1")
     assert evidence.wanted(one)[1] == ["c" * 64]
     page = drawn(one, {"a" * 64: png(1), "c" * 64: png(2)})
-    assert "What moved" in page and "Reference v1" in page
+    assert "What moved" in page and "Reference v1" in page and "too bright" in page
 
 
 def test_pairs_and_examples_of_another_shape_are_left_out() -> None:
@@ -75,8 +75,8 @@ def test_a_v_says_what_it_asks_what_was_found_and_what_to_do() -> None:
              verdict("veracity", "pass", check="labels"), verdict("value", "pass"),
              verdict("volume", "not_measurable")]  # fmt: skip
     page = str(verdicts.details(found, {}, Facts(), Album()))
-    assert "Annotators crashed; twins failed; 1 passed." in page and "Exclude them." in page
-    assert "The only check passed." in page and "One check could not be measured." in page
+    assert "Of 3 checks: 1 crashed (annotators), 1 failed (twins), 1 passed." in page and "Exclude them." in page
+    assert "The only check passed." in page and "Of 1 check: 1 could not be measured (one check)." in page
     order = [page.index(f"<h4>{name}") for name in ("annotators", "twins", "labels")]
     assert order == sorted(order)
 

@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sevenfold.quality.report import model as m
 from sevenfold.quality.report import render
+from sevenfold.quality.report.findings import share_out
 
 from .conftest import DATA, HOSTILE, png, verdict
 
@@ -200,7 +203,8 @@ def test_the_page_stays_under_five_megabytes_at_a_hundred_thousand_samples() -> 
     assert "60 of 10,000 shown." in page
     assert "150,001 findings of 3 checks." in page and "all of them are in checks/." in page
     held = packed(page)
-    assert held["checks"][0][3] and held["keys"][held["checks"][0][3][0]] == "only"
+    assert [check[2] for check in held["checks"]] == ["fail", "fail", "warn"]
+    assert held["keys"][held["checks"][0][3][0]] == "only"
     assert sum(len(check[3]) for check in held["checks"]) > 30_000
 
 
@@ -217,6 +221,25 @@ def test_every_finding_of_ordinary_data_is_on_the_page() -> None:
     held = packed(page)
     assert len(held["checks"][0][3]) == 100_000 and held["paths"][99_999] == "img_99999.png"
     assert "listed here" not in page and len(page.encode()) < 3_500_000
+
+
+def test_an_endless_note_is_cut_and_an_endless_key_does_not_hang_the_page() -> None:
+    noise = np.random.default_rng(0).bytes(3_000_000).hex()
+    wordy = verdict(result="fail", findings=("a", "b"), notes=(noise, ""))
+    assert len(render(dataclasses.replace(EMPTY, verdicts=(wordy,)))) < 100_000
+    long = verdict(result="fail", findings=(noise, "b"))
+    assert len(packed(render(dataclasses.replace(EMPTY, verdicts=(long,))))["keys"]) == 1
+
+
+@given(st.lists(st.integers(1, 1000), max_size=8), st.integers(1, 3000))
+def test_room_is_shared_out_and_what_small_lists_leave_goes_to_large_ones(sizes: list[int], room: int) -> None:
+    shown = share_out(sizes, room)
+    assert all(1 <= n <= size for n, size in zip(shown, sizes, strict=True))
+    assert sum(shown) <= max(room, len(sizes))
+    assert sum(sizes) > room or shown == sizes
+    full = max((size for size, n in zip(sizes, shown, strict=True) if n == size), default=0)
+    cut = [n for size, n in zip(sizes, shown, strict=True) if n < size]
+    assert all(n + 1 >= full for n in cut)
 
 
 def test_a_batch_that_does_not_reconcile_says_so(full: m.Report) -> None:
