@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sevenfold.quality import drifted
 from sevenfold.quality import policy as limits
 from sevenfold.quality.classifier_test import classifier_test, scores_of
 from sevenfold.quality.context import Check, Context
 from sevenfold.quality.mmd import mmd, witness_of
-from sevenfold.quality.sampling import subsample
+from sevenfold.quality.sampling import seed_of, subsample
 from sevenfold.quality.verdict import Verdict, missing
 from sevenfold.storage.embeddings import Embeddings
 from sevenfold.storage.errors import SevenfoldError
@@ -21,19 +23,27 @@ _WITNESSED = 100_000
 """Samples beyond those compared that MMD's witness is asked about: each costs a kernel row."""
 
 _BLOCK = 4096
+_GOES_WITH = 0.3  # a rank correlation worth telling
 
 
 def embedding_mmd(
-    now: Embeddings, before: Embeddings, *, subject: str, reference: str, policy: limits.Volatility
+    now: Embeddings,
+    before: Embeddings,
+    *,
+    subject: str,
+    reference: str,
+    policy: limits.Volatility,
+    properties: tuple[pa.Table, pa.Table] | None = None,
 ) -> Verdict:
     """Permutation MMD. Findings: samples more alike the new side than 97.5 % of the reference's are.
 
+    ``properties``: the measured ones of both sides; the message tells which of them the move goes with.
     Beyond 100,000 samples only the compared ones can be findings.
     """
     x, y, chosen, old = _sides(now, before, policy)
     if min(len(x), len(y)) < policy.min_n:
         return drifted.too_few("embedding_mmd", subject, reference, len(x), len(y), policy, "embeddings")
-    found = mmd(x, y)
+    found = mmd(x, y, seed=_seed(now, before, chosen, old))
     fired = found.p <= policy.alpha and found.effect >= policy.warn_mmd
     scores = np.full(len(now.ids), -np.inf)
     if fired and len(now.ids) <= _WITNESSED:
@@ -53,20 +63,30 @@ def embedding_mmd(
         effect=found.effect,
         p=found.p,
         message=f"The embeddings of {now.producer} {'lie elsewhere than' if fired else 'lie where'} {reference}'s"
-        f"{'' if fired else ' lie'}: MMD effect {found.effect:.3f}, p {drifted.p_words(found.p)}.",
+        f"{'' if fired else ' lie'}: MMD effect {found.effect:.3f}, p {drifted.p_words(found.p)}."
+        + (_why(found.witness_now, found.witness_reference, now, before, chosen, old, properties) if fired else ""),
         remedy=_remedy(fired),
         **_moved(scores, found.witness_reference, now, before, old, reference, fired, "alikeness to the new side"),
     )
 
 
 def embedding_classifier(
-    now: Embeddings, before: Embeddings, *, subject: str, reference: str, policy: limits.Volatility
+    now: Embeddings,
+    before: Embeddings,
+    *,
+    subject: str,
+    reference: str,
+    policy: limits.Volatility,
+    properties: tuple[pa.Table, pa.Table] | None = None,
 ) -> Verdict:
-    """Classifier two-sample test. Findings: all samples that score higher than 97.5 % of the reference's do."""
+    """Classifier two-sample test. Findings: all samples that score higher than 97.5 % of the reference's do.
+
+    ``properties``: the measured ones of both sides; the message tells which of them the score goes with.
+    """
     x, y, chosen, old = _sides(now, before, policy)
     if min(len(x), len(y)) < policy.min_n:
         return drifted.too_few("embedding_classifier", subject, reference, len(x), len(y), policy, "embeddings")
-    found = classifier_test(x, y)
+    found = classifier_test(x, y, seed=_seed(now, before, chosen, old))
     fired = found.p <= policy.alpha and found.effect >= policy.warn_effect
     scores = np.full(len(now.ids), -np.inf)
     if fired:
@@ -87,7 +107,8 @@ def embedding_classifier(
         p=found.p,
         message=f"A classifier {'tells' if fired else 'cannot tell'} new embeddings of {now.producer} from "
         f"{reference}'s{'' if fired else ' better than chance by enough to matter'}: {found.accuracy:.0%} right on "
-        f"samples it has not seen (50% is guessing), AUC {found.auc:.2f}, p {drifted.p_words(found.p)}.",
+        f"samples it has not seen (50% is guessing), AUC {found.auc:.2f}, p {drifted.p_words(found.p)}."
+        + (_why(found.scores_now, found.scores_reference, now, before, chosen, old, properties) if fired else ""),
         remedy=_remedy(fired),
         **_moved(scores, found.scores_reference, now, before, old, reference, fired, "score of newness"),
     )
@@ -112,6 +133,10 @@ def _sides(
                 f"an embedding of {which} is not finite", where=now.producer, do="mend the encoder and embed again"
             )
     return x, y, chosen, old
+
+
+def _seed(now: Embeddings, before: Embeddings, chosen: np.ndarray, old: np.ndarray) -> int:
+    return seed_of(now.ids.take(pa.array(chosen)), before.ids.take(pa.array(old)))
 
 
 def _moved(
@@ -144,6 +169,61 @@ def _moved(
     }
 
 
+def _why(
+    scores: np.ndarray,
+    reference_scores: np.ndarray,
+    now: Embeddings,
+    before: Embeddings,
+    chosen: np.ndarray,
+    old: np.ndarray,
+    properties: tuple[pa.Table, pa.Table] | None,
+) -> str:
+    """What the move goes with among the measured properties; empty where there are none."""
+    if properties is None:
+        return ""
+    x, y = (
+        _of_ids(now.ids.take(pa.array(chosen)), properties[0]),
+        _of_ids(before.ids.take(pa.array(old)), properties[1]),
+    )
+    both = {name: np.concatenate([x[name], y[name]]) for name in x if name in y}
+    return goes_with(np.concatenate([scores, reference_scores]), both)
+
+
+def goes_with(scores: np.ndarray, properties: Mapping[str, np.ndarray]) -> str:
+    """What the score goes with, in words: the property whose ranks go with its ranks most, if at .3 or more.
+
+    Parameters
+    ----------
+    scores : float [k] of the compared samples of both sides; properties : name -> float [k] of the same.
+    """
+    best, name = 0.0, ""
+    for key, values in properties.items():
+        usable = np.isfinite(values)
+        if usable.sum() > 2 and np.ptp(values[usable]) > 0:
+            r = float(np.corrcoef(_ranks(scores[usable]), _ranks(values[usable]))[0, 1])
+            if abs(r) > abs(best):
+                best, name = r, key
+    if abs(best) < _GOES_WITH:
+        return ""
+    return f" It goes with {'higher' if best > 0 else 'lower'} {name} (rank correlation {best:+.2f})."
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    ranks = np.empty(len(values))
+    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return ranks
+
+
+def _of_ids(ids: pa.Array, properties: pa.Table) -> dict[str, np.ndarray]:
+    """The float columns for these ids, NaN where there is none."""
+    place = pc.index_in(ids, value_set=properties["id"].combine_chunks())
+    return {
+        name: drifted.floats(properties[name].take(place))
+        for name in properties.column_names
+        if pa.types.is_floating(properties[name].type)
+    }
+
+
 def _blockwise(vectors: np.ndarray, score: Any) -> np.ndarray:
     out = [score(vectors[i : i + _BLOCK]) for i in range(0, len(vectors), _BLOCK)]
     return np.concatenate(out).astype(np.float64)
@@ -170,6 +250,7 @@ def _run(context: Context, name: str) -> Verdict:
         subject=context.subject,
         reference=context.reference_name or "the reference",
         policy=context.policy.volatility,
+        properties=(context.fresh.properties, context.reference.properties) if context.reference else None,
     )
 
 

@@ -24,6 +24,17 @@ def subsample(ids: Sequence[str] | pa.Array | pa.ChunkedArray, budget: int) -> n
     return chosen[np.argsort(keys[chosen], kind="stable")]
 
 
+def seed_of(*sides: Sequence[str] | pa.Array | pa.ChunkedArray) -> int:
+    """A seed from the ids compared, whatever their order: the same samples give the same answer.
+
+    Permutations must differ from comparison to comparison: one fixed set of them is no group, and its level not exact.
+    """
+    state = np.zeros(1, np.uint64)
+    for side in sides:
+        state = _splitmix(state ^ np.bitwise_xor.reduce(hash_ids(side), initial=np.uint64(0)))
+    return int(state[0] >> np.uint64(1))
+
+
 def hash_ids(ids: Sequence[str] | pa.Array | pa.ChunkedArray) -> np.ndarray:
     """A 64-bit hash of each id's bytes: uint64 [n]; not for secrets. Every 8 bytes are mixed in (splitmix64)."""
     array = ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids, pa.string())

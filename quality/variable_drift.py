@@ -11,7 +11,7 @@ import pyarrow as pa
 from sevenfold.quality import drifted
 from sevenfold.quality import policy as limits
 from sevenfold.quality.drifted import floats, known
-from sevenfold.quality.sampling import subsample
+from sevenfold.quality.sampling import seed_of, subsample
 from sevenfold.quality.two_sample import Shift, shifts
 from sevenfold.quality.verdict import Verdict
 
@@ -48,7 +48,8 @@ def variable_drift(
     if not usable:
         return drifted.too_few(check, subject, reference, len(ids), len(reference_ids), policy, what or "samples")
     x, y = {k: x[k] for k in usable}, {k: y[k] for k in usable}
-    found = shifts(x, y, alpha=policy.alpha)
+    seed = seed_of(ids.take(pa.array(chosen)), reference_ids.take(pa.array(old)))
+    found = shifts(x, y, alpha=policy.alpha, seed=seed)
     fired = [s for s in found if s.adjusted <= policy.alpha and s.effect >= policy.warn_effect]
     fired.sort(key=lambda s: -s.effect)
     top = (fired or found)[0]

@@ -17,7 +17,7 @@ from sevenfold.quality import ageing, drifted, embedding_drift, metadata_drift
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
 from sevenfold.quality.predictions import probabilities
-from sevenfold.quality.sampling import subsample
+from sevenfold.quality.sampling import seed_of, subsample
 from sevenfold.quality.two_sample import shifts
 from sevenfold.quality.variable_drift import Ids, compared, is_number, variable_drift
 from sevenfold.quality.verdict import Verdict, missing
@@ -83,7 +83,8 @@ def label_shift(
         )
     chosen, old = (subsample(t["id"], policy.sample_budget) for t in (rows, reference_rows))
     x, y = compared(rows["label"], chosen), compared(reference_rows["label"], old)
-    shift = shifts({"label": x}, {"label": y}, alpha=policy.alpha)[0]
+    seed = seed_of(rows["id"].take(pa.array(chosen)), reference_rows["id"].take(pa.array(old)))
+    shift = shifts({"label": x}, {"label": y}, alpha=policy.alpha, seed=seed)[0]
     fired = shift.adjusted <= policy.alpha and shift.effect >= policy.warn_effect
     moves = drifted.share_moves(x, y)
     moved = drifted.outside({"label": rows["label"]}, {"label": y}, {"label": x}, [shift] if fired else [])

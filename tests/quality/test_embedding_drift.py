@@ -7,7 +7,7 @@ from scipy import stats
 
 from sevenfold.quality.classifier_test import classifier_test, held_out, ridge
 from sevenfold.quality.context import Embeddings
-from sevenfold.quality.embedding_drift import embedding_classifier, embedding_mmd
+from sevenfold.quality.embedding_drift import embedding_classifier, embedding_mmd, goes_with
 from sevenfold.quality.mmd import mmd, squared_distances, witness_of
 from sevenfold.quality.policy import Policy
 from sevenfold.storage.errors import SevenfoldError
@@ -79,6 +79,22 @@ def test_findings_of_the_classifier_cover_the_samples_that_were_not_compared() -
     v = embedding_classifier(embeddings(x, "new"), embeddings(vectors(400, 2), "old"), **COMMON | {"policy": limits})
     found = {int(f.removeprefix("new")) for f in v.findings}
     assert v.n == 100 and len(found & set(range(300))) > 280
+
+
+@pytest.mark.parametrize("check", BOTH)
+def test_the_property_that_the_move_goes_with_is_told(check) -> None:
+    x, y = vectors(200, 1, mean=1), vectors(300, 2)
+    rng = np.random.default_rng(0)
+
+    def properties(prefix: str, n: int, sharpness: float) -> pa.Table:
+        ids = [f"{prefix}{i}" for i in range(n)][::-1]
+        values = {"brightness": rng.random(n), "sharpness": rng.normal(sharpness, 1, n)}
+        return pa.table({"id": ids, **values, "aspect": np.ones(n)})
+
+    both = properties("new", 200, -3), properties("old", 300, 0)
+    v = check(embeddings(x, "new"), embeddings(y, "old"), properties=both, **COMMON)
+    assert "It goes with lower sharpness (rank correlation -0." in v.message
+    assert goes_with(rng.random(100), {"brightness": rng.random(100), "aspect": np.ones(100)}) == ""
 
 
 def test_mmd_agrees_with_its_definition() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sevenfold.quality.sampling import hash_ids, subsample
+from sevenfold.quality.sampling import hash_ids, seed_of, subsample
 
 
 def test_the_choice_depends_on_the_ids_alone() -> None:
@@ -36,3 +36,8 @@ def test_the_hash_is_even_and_differs_in_every_bit() -> None:
     assert (np.abs(bits - 0.5) < 0.04).all()
     alike = ["0" * 63 + c for c in "0123456789abcdef"]  # only the last digit differs
     assert len(set(hash_ids(alike).tolist())) == 16
+
+
+def test_the_seed_depends_on_both_sides_and_on_no_order() -> None:
+    assert seed_of(["a", "b"], ["c"]) == seed_of(["b", "a"], ["c"]) != seed_of(["a"], ["b", "c"])
+    assert seed_of([], ["a"]) != seed_of(["a"], [])
