@@ -135,9 +135,12 @@ def one(folder: Path, key: str, rows: int) -> dict[str, Any]:
     stop.set()
     watcher.join()
     return {
-        "seconds": seconds, "own": max(0, max(found[0], _status("RssAnon")) - base) / 1e6, "all": _status("VmHWM") / 1e6,
-        "results": [v.result for v in verdicts], "said": verdicts[0].message[:90] if verdicts else "",
-    }  # fmt: skip
+        "seconds": seconds,
+        "own": max(0, max(found[0], _status("RssAnon")) - base) / 1e6,
+        "all": _status("VmHWM") / 1e6,
+        "results": [v.result for v in verdicts],
+        "said": verdicts[0].message[:90] if verdicts else "",
+    }
 
 
 def main() -> None:
@@ -175,14 +178,11 @@ def main() -> None:
             told = json.loads(run.stdout.strip().splitlines()[-1])
             total, most, everything = total + told["seconds"], max(most, told["own"]), max(everything, told["all"])
             result = ", ".join(sorted(set(told["results"]))) or "nothing to say"
-            more = f": {told['said']}" if "crashed" in result else ""
-            print(
-                f"| {key} | {told['seconds']:.2f} | {told['own']:.2f} | {told['all']:.2f} | {result}{more} |",
-                flush=True,
-            )
-        print(
-            f"| all | {total:.1f} | {most:.2f} | {everything:.2f} | {'within' if total <= args.seconds else 'over'} {args.seconds:g} s |"
-        )
+            result += f": {told['said']}" if "crashed" in result else ""
+            numbers = f"{told['seconds']:.2f} | {told['own']:.2f} | {told['all']:.2f}"
+            print(f"| {key} | {numbers} | {result} |", flush=True)
+        kept = "within" if total <= args.seconds else "over"
+        print(f"| all | {total:.1f} | {most:.2f} | {everything:.2f} | {kept} {args.seconds:g} s |")
 
 
 if __name__ == "__main__":
