@@ -130,7 +130,8 @@ def repeated(
     check = ("variety", "captions", subject)
     if table is None or not names or not table.num_rows:
         return missing(*check, "No column of the metadata holds texts.")
-    n, told, notes = table.num_rows, [], {}
+    n, told = table.num_rows, []
+    notes: dict[str, str] = {}
     worst, count = 0.0, 0
     for column in names:
         exact, alike = repeats(table[column])
