@@ -117,14 +117,18 @@ def parts(photos: Path, repeats: int = 5) -> str:
     files = [p.read_bytes() for p in sorted(photos.iterdir())[:100]]
     images = [decode(f, "").pixels for f in files]
     images = [i for i in images if i.ndim == 3]
-    grey = [pixels.grey_of(i[None]) for i in images]
+    small = [pixels.reduced(i[None]) for i in images]
+    grey = [pixels.grey_of(s) for s in small]
     size = np.array([1])
     steps: dict[str, Callable[[], object]] = {
         "Pillow decode": lambda: [np.asarray(Image.open(io.BytesIO(f))).size for f in files],
         "decode": lambda: [decode(f, "").pixels.size for f in files],
         "sha256 of file and pixels": lambda: [hashlib.sha256(memoryview(x)).digest() for x in (*files, *images)],
-        "luma": lambda: [pixels.grey_of(i[None]).size for i in images],
-        "properties": lambda: [pixels.properties(i[None], g, size) for i, g in zip(images, grey, strict=True)],
+        "smaller copy": lambda: [pixels.reduced(i[None]).size for i in images],
+        "luma": lambda: [pixels.grey_of(s).size for s in small],
+        "properties": lambda: [
+            pixels.properties(i[None], s, g, size) for i, s, g in zip(images, small, grey, strict=True)
+        ],
         "perceptual hash": lambda: [pixels.phash(g) for g in grey],
         "all that ingest does": lambda: measure_many((f, "") for f in files),
     }

@@ -38,6 +38,9 @@ LENGTHS = (0, 1, 2, 3, 5, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1 << 16)
 SEEN = 5000
 """Captions whose language is told, spread evenly over all."""
 
+COUNTED = 200_000
+"""Captions whose words are counted, likewise."""
+
 _LISTED = 20
 """Characters of a caption that a note quotes."""
 
@@ -98,7 +101,7 @@ def repeats(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     with duckdb.connect(config={"threads": 2}) as connection:
         connection.register("texts", pa.table({"t": column}))
         found = connection.execute(
-            f"SELECT hash(t) AS a, hash({plain}) AS b, t IS NULL OR {plain} = '' AS no FROM texts"
+            f"SELECT hash(t) AS a, hash(p) AS b, coalesce(p = '', true) AS no FROM (SELECT t, {plain} AS p FROM texts)"
         )
         hashes = found.fetchnumpy()
     silent = np.asarray(hashes["no"], bool)
@@ -127,7 +130,8 @@ def repeated(
     check = ("variety", "captions", subject)
     if table is None or not names or not table.num_rows:
         return missing(*check, "No column of the metadata holds texts.")
-    n, told, notes = table.num_rows, [], {}
+    n, told = table.num_rows, []
+    notes: dict[str, str] = {}
     worst, count = 0.0, 0
     for column in names:
         exact, alike = repeats(table[column])
@@ -166,13 +170,19 @@ def lengths(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _lengths(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
-    counts, _ = np.histogram(lengths(column), bins=np.array(LENGTHS))
+    counts, _ = np.histogram(lengths(_spread(column, COUNTED)), bins=np.array(LENGTHS))
     return {"name": f"{name}, words", "edges": list(LENGTHS), "now": counts.tolist(), "reference": None}
 
 
 def _languages(column: pa.ChunkedArray) -> dict[str, int]:
-    some = column.take(pa.array(np.unique(np.linspace(0, len(column) - 1, SEEN).astype(np.int64))))
-    return languages.shares(t for t in some.to_pylist() if t)
+    return languages.shares(t for t in _spread(column, SEEN).to_pylist() if t)
+
+
+def _spread(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:
+    """At most so many values, spread evenly."""
+    if len(column) <= most:
+        return column
+    return column.take(pa.array(np.linspace(0, len(column) - 1, most).astype(np.int64)))
 
 
 def _language_bars(column: str, now: dict[str, int], reference: pa.Table | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -54,7 +55,7 @@ def _column(name: str, column: pa.ChunkedArray) -> Column:
 
 def _kind_of_text(column: pa.ChunkedArray) -> Kind:
     step = max(1, len(column) // _LOOK)
-    seen = column.take(pa.array(range(0, len(column), step))) if step > 1 else column
+    seen = column.take(pa.array(np.arange(0, len(column), step))) if step > 1 else column
     seen = seen.drop_null()
     if not len(seen):
         return "text"

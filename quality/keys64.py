@@ -68,9 +68,25 @@ def member(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
     out = np.empty(len(keys), bool)
     for start in range(0, len(keys), _STEP):
         part = keys[start : start + _STEP]
+        order = np.argsort(part)  # looking up in order stays within the cache
+        part = part[order]
         place = np.minimum(np.searchsorted(among, part), len(among) - 1)
-        out[start : start + _STEP] = among[place] == part
+        out[start + order] = among[place] == part
     return out
+
+
+def among(column: pa.ChunkedArray, others: pa.ChunkedArray) -> np.ndarray:
+    """bool [n]: whether each key is among some others; a null is not.
+
+    Digests are compared by their numbers alone: of 10^7 keys beside 10^7 others one is mistaken once in 10^5 times.
+    """
+    width = one_width(column)
+    if not width or width != one_width(others):
+        there = pc.and_(pc.is_valid(column), pc.is_in(column, value_set=others.combine_chunks()))
+        return np.asarray(there.to_numpy(zero_copy_only=False))
+    known = numbers(others)
+    known.sort()
+    return member(numbers(column), known)
 
 
 _STEP = 1 << 20

@@ -56,15 +56,14 @@ def language(text: str) -> str:
     found = script(text)
     if found != "latin":
         return found
-    scores: Counter[str] = Counter()
+    scores: dict[str, float] = {}
     for word in _WORD.findall(text.lower()):
         owners = _OF_WORD.get(word, ())
         for owner in owners:
-            scores[owner] += 1 / len(owners)  # a word of many languages says little
-    ranked = scores.most_common(2)
-    if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
-        return "undetermined"
-    return ranked[0][0]
+            scores[owner] = scores.get(owner, 0.0) + 1 / len(owners)  # a word of many languages says little
+    best = max(scores.values(), default=0.0)
+    leading = [name for name, score in scores.items() if score == best]
+    return leading[0] if len(leading) == 1 else "undetermined"
 
 
 def shares(texts: Iterable[str]) -> dict[str, int]:

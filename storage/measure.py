@@ -99,10 +99,11 @@ class _Columns:
         for group in self.waiting.values():
             places = [place for place, _ in group]
             images = np.stack([a for _, a in group]) if len(group) > 1 else group[0][1][None]
-            grey = pixels.grey_of(images)
+            small = pixels.reduced(images)
+            grey = pixels.grey_of(small)
             sizes = np.array([self.rows[place][2] for place in places], np.int64)
             self.phash.update(zip(places, pixels.phash(grey).tolist(), strict=True))
-            self.properties.update(zip(places, pixels.properties(images, grey, sizes), strict=True))
+            self.properties.update(zip(places, pixels.properties(images, small, grey, sizes), strict=True))
         self.waiting.clear()
         self.gathered = 0
 

@@ -1,5 +1,9 @@
 """Numbers from pixels: properties and the perceptual hash, over many images of one shape at a time.
 
+Large pictures are looked at in a smaller copy (`reduced`) and, for sharpness, which a smaller copy has lost, in some of
+their rows: all of a photograph's pixels would cost as much as decoding it. Pictures under 128 pixels are looked at
+whole.
+
 Everything is built on exact integer sums, so a number depends neither on which images share a batch, nor on strips,
 BLAS or machine. The hash is the DCT perceptual hash (grey 32x32, the 8x8 lowest frequencies against their median).
 """
@@ -11,13 +15,40 @@ import math
 import numpy as np
 from PIL import Image
 
-from sevenfold.storage.thumbnail import thumbnail
-
 STRIP = 1 << 16
 """Pixels that are worked on at once: what lies in a core's cache is several times as fast as what does not."""
 
 _COUNTED = 1 << 12
 """Pixels of an image from which Pillow counts its levels faster than NumPy."""
+
+SIDE = 64
+"""A picture is reduced by whole numbers as long as both sides keep this many pixels."""
+
+_EDGES = 1 << 14
+"""Pixels that sharpness is told from, at least, where there are so many."""
+
+
+def reduced(pixels: np.ndarray) -> np.ndarray:
+    """uint8 [n, h // f, w // f, ...] of uint8 [n, h, w, ...]: means of f x f pixels, where f = min(h, w) // 64.
+
+    They are rounded half up. What f does not divide is left off at both ends. With f < 2: the pixels themselves.
+    """
+    n, height, width = pixels.shape[:3]
+    factor = min(height, width) // SIDE
+    if factor < 2:
+        return pixels
+    rows, columns = height // factor, width // factor
+    top, left = (height % factor) // 2, (width % factor) // 2
+    band = pixels[:, top : top + rows * factor].reshape(n * rows, factor, -1)
+    kind = np.uint16 if factor <= 257 else np.uint32  # 257 x 255 = 65535
+    sums = np.add.reduce(band, axis=1, dtype=kind).reshape(n * rows, width, -1)
+    across = sums[:, left : left + columns * factor].reshape(n * rows, columns, factor, -1)
+    total = across[:, :, 0].astype(np.uint32)
+    for i in range(1, factor):  # few and long additions: NumPy's own sum over so short an axis takes ten times as long
+        total += across[:, :, i]
+    total += factor * factor // 2
+    total //= factor * factor
+    return total.astype(np.uint8).reshape(n, rows, columns, *pixels.shape[3:])
 
 
 def grey_of(pixels: np.ndarray) -> np.ndarray:
@@ -33,22 +64,23 @@ def grey_of(pixels: np.ndarray) -> np.ndarray:
     return grey.reshape(n, height, width)
 
 
-def properties(pixels: np.ndarray, grey: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def properties(pixels: np.ndarray, small: np.ndarray, grey: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """brightness, contrast, sharpness, entropy, colorfulness, aspect, bytes per pixel: float64 [n, 7].
 
     Parameters
     ----------
-    pixels : uint8 [n, h, w] or [n, h, w, 3]; grey : uint8 [n, h, w]; sizes : int64 [n], bytes of the files.
+    pixels : uint8 [n, h, w] or [n, h, w, 3]; small : `reduced` of them; grey : `grey_of` the small ones.
+    sizes : int64 [n], bytes of the files.
 
-    Brightness and contrast are mean and standard deviation of luma over 255, sharpness the mean absolute 4-neighbour
-    Laplacian inside the border over 255, entropy that of 64 bins of luma in bits, colorfulness that of Hasler and
-    Suesstrunk 2003 over 255 (0 for grey).
+    Brightness and contrast are mean and standard deviation of luma over 255, entropy that of 64 bins of luma in bits,
+    colorfulness that of Hasler and Suesstrunk 2003 over 255 (0 for grey): of the smaller copy. Sharpness is the mean
+    absolute 4-neighbour Laplacian of the green channel over 255, inside the border, in every k-th row of the picture
+    itself, where k is h w / 2^14 in whole numbers.
     """
-    n, height, width = grey.shape
-    area = height * width
+    n, height, width = pixels.shape[:3]
+    area = grey.shape[1] * grey.shape[2]
     counts = _levels(grey)
-    edges = _edges(grey)
-    colour = _colour(pixels) if pixels.ndim == 4 else np.zeros((4, n))
+    colour = _colour(small) if small.ndim == 4 else np.zeros((4, n))
     levels = np.arange(256, dtype=np.int64)
     mean, spread = _moments(counts @ levels, counts @ (levels * levels), area)
     share = counts.reshape(n, 64, 4).sum(axis=2) / area
@@ -56,9 +88,9 @@ def properties(pixels: np.ndarray, grey: np.ndarray, sizes: np.ndarray) -> np.nd
     rg_mean, rg_spread = _moments(colour[0], colour[1], area)
     yb_mean, yb_spread = _moments(colour[2], colour[3], area)
     apart = np.sqrt(rg_spread**2 + yb_spread**2 / 4) + 0.3 * np.sqrt(rg_mean**2 + yb_mean**2 / 4)
-    inside = max(1, (height - 2) * (width - 2))
     columns = (
-        mean / 255, spread / 255, edges / inside / 255, entropy, apart / 255, np.full(n, width / height), sizes / area
+        mean / 255, spread / 255, sharpness(pixels), entropy, apart / 255, np.full(n, width / height),
+        sizes / (height * width),
     )  # fmt: skip
     return np.stack(columns, axis=1)
 
@@ -72,26 +104,31 @@ def _levels(grey: np.ndarray) -> np.ndarray:
     return np.bincount((grey.reshape(n, -1) + first).ravel(), minlength=n * 256).reshape(n, 256)
 
 
-def _edges(grey: np.ndarray) -> np.ndarray:
-    """Sums of the absolute 4-neighbour Laplacian inside the border: int64 [n].
-
-    Rows are strung together, so that a neighbour is a shift; what that makes of the border's columns is left out.
-    """
-    n, height, width = grey.shape
-    total = np.zeros(n, np.int64)
+def sharpness(pixels: np.ndarray) -> np.ndarray:
+    """See `properties`: float64 [n] of uint8 [n, h, w] or [n, h, w, 3]."""
+    n, height, width = pixels.shape[:3]
     if width < 3 or height < 3:
-        return total
-    rows = max(1, STRIP // (n * width))
-    for top in range(1, height - 1, rows):
-        strip = grey[:, top - 1 : min(top + rows, height - 1) + 1].astype(np.int16).reshape(n, -1)
-        last = strip.shape[1]
-        around = strip[:, : -2 * width] + strip[:, 2 * width :]
-        around += strip[:, width - 1 : last - width - 1]
-        around += strip[:, width + 1 : last - width + 1]
-        around -= strip[:, width:-width] << 2
+        return np.zeros(n)
+    green = pixels if pixels.ndim == 3 else pixels[..., 1]
+    step = max(1, height * width // _EDGES)
+    rows = len(range(1, height - 1, step))
+    total = np.zeros(n, np.int64)
+    strip = max(1, STRIP // (n * width))
+    for first in range(0, rows, strip):
+        start = 1 + first * step
+        stop = min(height - 1, start + strip * step)
+        if step == 1:  # neighbours are rows of the strip itself
+            here = green[:, start - 1 : stop + 1].astype(np.int16)
+            above, middle, below = here[:, :-2], here[:, 1:-1], here[:, 2:]
+        else:
+            above, middle, below = (green[:, start + d : stop + d : step].astype(np.int16) for d in (-1, 0, 1))
+        around = above[:, :, 1:-1] + below[:, :, 1:-1]
+        around += middle[:, :, :-2]
+        around += middle[:, :, 2:]
+        around -= middle[:, :, 1:-1] << 2
         np.abs(around, out=around)
-        total += around.reshape(n, -1, width)[:, :, 1:-1].sum(axis=1, dtype=np.int32).sum(axis=1, dtype=np.int64)
-    return total
+        total += around.reshape(n, -1).sum(axis=1, dtype=np.int64)
+    return total / (rows * (width - 2)) / 255
 
 
 def _colour(pixels: np.ndarray) -> np.ndarray:
@@ -125,13 +162,15 @@ _DCT = _dct_rows()
 
 
 def phash(grey: np.ndarray) -> np.ndarray:
-    """Perceptual hashes, int64 [n], of uint8 [n, h, w].
+    """Perceptual hashes, int64 [n], of uint8 [n, h, w]: `reduced`, then brought to 32x32 by Pillow's Lanczos filter.
 
     The products are whole numbers below 2^53, so float64 is exact here and any BLAS gives the same.
     """
+    grey = reduced(grey)
     n, height, width = grey.shape
     if (height, width) != (32, 32):
-        grey = np.stack([thumbnail(g) for g in grey])
+        shape = (32, 32)
+        grey = np.stack([np.asarray(Image.fromarray(g).resize(shape, Image.Resampling.LANCZOS)) for g in grey])
     low = (_DCT @ grey.astype(np.float64) @ _DCT.T).reshape(n, 64)
     ordered = np.partition(low, (31, 32), axis=1)
     bits = low * 2 > (ordered[:, 31] + ordered[:, 32])[:, None]  # above the median, without dividing

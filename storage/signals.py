@@ -42,7 +42,7 @@ PREDICTION = pa.schema(
         ("producer", pa.string()),
     ]
 )
-MEASURE = "measure-1"
+MEASURE = "measure-2"
 """The producer of the properties; the number rises when their definition changes."""
 
 PART_SEPARATOR = "@"

@@ -17,6 +17,7 @@ from multiprocessing.connection import wait
 
 import pyarrow as pa
 
+from sevenfold.storage.allocator import keep_memory
 from sevenfold.storage.decode import USUAL, Accepts
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.measure import MEASURED, measure_many
@@ -154,6 +155,7 @@ _worker_source: tuple[Source, Accepts] | None = None
 def _start_worker(source: Source, accepts: Accepts) -> None:
     global _worker_source  # one source, with its open handles, for the life of a worker process
     _worker_source = source, accepts
+    keep_memory()
     parent = parent_process()
     if parent is not None:  # a pool whose owner was killed would wait for work for ever
         threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()

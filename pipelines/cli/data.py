@@ -94,12 +94,14 @@ def ingest(
         raise SevenfoldError(
             "a retry reads the tables that the batch was landed with", do="leave --labels and --annotations out"
         )
+    from sevenfold.storage.allocator import keep_memory
     from sevenfold.storage.sources import Table
 
     at = session(context)
     project = at.project
     lake = at.lake
     count = workers or project.workers
+    keep_memory()
     with progress("listing the source") as report:
         if retry_quarantine is not None:
             landed, new = lake.retry_quarantine(

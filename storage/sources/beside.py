@@ -245,7 +245,8 @@ def _matches(keys: Sequence[Any], paths: Sequence[str]) -> tuple[list[str | None
     exact = set(paths)
     by_name, by_stem = _unique(paths, stem=False), _unique(paths, stem=True)
     found: list[str | None] = []
-    lost, several = [], []
+    lost: list[str] = []
+    several: list[str] = []
     for key in keys:
         text = "" if key is None else str(key).strip()
         path: str | None = text.removeprefix("./")

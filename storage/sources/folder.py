@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,15 +11,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sevenfold.storage.sources.base import Input, InputError, Source, check_archive, check_size, climbs
+from sevenfold.storage.canonical import digest_json
+from sevenfold.storage.sources.base import Input, InputError, Source, check_archive, check_size, climbs, suffix_of
 from sevenfold.storage.sources.blobs import bucket_error, s3_store, split_url
+from sevenfold.storage.sources.further import MAX_TEXT, Further, Gathering
 from sevenfold.storage.sources.layout import by_folders, is_hidden
 from sevenfold.storage.store import Entry
+
+SIDECARS = (".json", ".txt")
+_IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"})
+_PIECE = 1 << 14
 
 
 class FolderSource(Source):
     """Images under a folder; its sub-folders name classes, or splits and then classes.
 
+    A .json or .txt that has the name of an image beside it is no input but that image's metadata.
     A link to a file inside the folder is read; one that leads out is set aside (`outside`), and so is a link to a
     folder (`unsupported`), since it may lead round in circles.
     """
@@ -49,11 +57,55 @@ class FolderSource(Source):
                 found.append((_text(f"{prefix}{item.name}"), size, modified))
         return found
 
+    @cached_property
+    def _sidecars(self) -> dict[str, str]:
+        """Path of a .json or .txt that has the name of an image beside it -> the image's path."""
+        named = {p for p, _, _ in self._files if p.endswith(SIDECARS) and not is_hidden(p)}
+        if not named:
+            return {}
+        images = {p.rpartition(".")[0]: p for p, _, _ in self._files if suffix_of(p) in _IMAGES}
+        return {p: images[stem] for p in sorted(named) if (stem := p.rpartition(".")[0]) in images}
+
     def _list(self) -> Iterator[Input]:
-        return by_folders(self._files)
+        beside = self._sidecars
+        return by_folders([row for row in self._files if row[0] not in beside] if beside else self._files)
 
     def _remarks(self) -> Iterable[str]:
-        return hidden_remark(path for path, _, _ in self._files)
+        if self._sidecars:
+            yield f"{len(self._sidecars):,} .json and .txt files are metadata of the images beside them"
+        yield from hidden_remark(path for path, _, _ in self._files)
+
+    @property
+    def stamp(self) -> str:
+        """See Source.stamp."""
+        there = [row for row in self._files if row[0] in self._sidecars]
+        return digest_json([list(row) for row in sorted(there)]) if there else ""
+
+    def further(self) -> Further | None:
+        """See Source.further: what a .json (an object) or .txt (`txt`) says of the image beside it."""
+        gathering = Gathering()
+        rows: dict[str, dict[str, Any]] = {}
+
+        def gather() -> None:
+            names = dict.fromkeys(name for row in rows.values() for name in row)
+            gathering.add([*rows], {name: [row.get(name) for row in rows.values()] for name in names})
+            rows.clear()
+
+        for path, image in self._sidecars.items():
+            if image not in rows and len(rows) >= _PIECE:  # both sidecars of an image are next to each other
+                gather()
+            rows.setdefault(image, {}).update(self._said(path))
+        if rows:
+            gather()
+        return gathering.finish()
+
+    def _said(self, path: str) -> dict[str, Any]:
+        try:
+            text = self.read(path).decode()
+            value = {"txt": text.strip()[:MAX_TEXT]} if path.endswith(".txt") else json.loads(text)
+        except (InputError, ValueError, RecursionError):  # it says nothing that can be read
+            return {}
+        return value if isinstance(value, dict) else {}
 
     def read(self, path: str) -> bytes:
         """See Source.read."""

@@ -60,7 +60,9 @@ class Gathering:
 
     def finish(self) -> Further | None:
         """The columns, named and typed; None when there is none worth keeping."""
-        notes, found, taken = [], {}, {"path"}
+        notes: list[str] = []
+        found: dict[str, pa.ChunkedArray] = {}
+        taken = {"path"}
         for name, pieces in self._columns.items():
             pieces += [pa.nulls(n) for n in self._lengths[len(pieces) :]]
             column = self._united(pieces)

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pyarrow.parquet as pq
 import pytest
 from cli_project import COUNTS, Project, pictures
+from PIL import Image
 
 GOOD = 3 * sum(COUNTS.values())
 BROKEN = ["train/red/cut.png", *(f"train/red/words-{i}.png" for i in range(4))]
@@ -205,3 +206,29 @@ def test_a_commit_of_a_rejected_batch_names_it(fresh: Project, tmp_path: Path) -
     fresh.ok("ingest", tmp_path / "source", "--batch", "bad")
     assert fresh("check").code == 1
     assert "sevenfold check bad" in fresh("commit", "-m", "x").err
+
+
+def test_labels_and_annotations_come_from_tables_and_decode_from_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Project(tmp_path / "p")
+    run.folder.mkdir()
+    monkeypatch.chdir(run.folder)
+    monkeypatch.delenv("SEVENFOLD_LAKE", raising=False)
+    run.ok("init", tmp_path / "p", "--dataset", "colours")
+    images = tmp_path / "images"
+    images.mkdir()
+    for i, name in enumerate(("a.png", "b.png", "c.png")):
+        Image.new("RGBA" if name == "c.png" else "RGB", (8, 8), (40 * i, 0, 0)).save(images / name)
+    settings = tmp_path / "p" / "sevenfold.toml"
+    settings.write_text(settings.read_text().replace("# alpha = true ", "alpha = false "))
+    (tmp_path / "labels.csv").write_text("name,breed,age\na,cat,1\nb.png,dog,2\nz.png,dog,3\n")
+    (tmp_path / "votes.csv").write_text("path,annotator,label\na.png,w1,cat\na.png,w2,dog\n")
+    tables = ("--labels", tmp_path / "labels.csv", "--label-column", "breed", "--annotations", tmp_path / "votes.csv")
+    made = run.ok("ingest", images, "--batch", "b", *tables, "--json").json
+    assert made["counts"]["samples"] == 2 and made["reasons"] == {"unsupported": 1}
+    assert any("1 rows name no image" in note for note in made["notes"])
+    found = run.ok("query", "select label, age from landed join metadata using (id) order by age", "--json").json
+    assert found == [{"label": "cat", "age": 1}, {"label": "dog", "age": 2}]
+    assert len(run.ok("query", "select * from annotations", "--json").json) == 2
+    assert run("ingest", images, "--label-column", "breed").code == 3

@@ -33,6 +33,16 @@ def test_a_key_is_repeated_when_it_is_there_twice(values: list[str | None], cut:
         assert len(set(found.tolist())) == len(count), "different keys, different numbers"
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    mine=st.lists(st.one_of(st.sampled_from(DIGESTS), st.none()), max_size=9),
+    theirs=st.lists(st.sampled_from([*DIGESTS, "short"]), max_size=9),
+)
+def test_among_is_what_a_set_says(mine: list[str | None], theirs: list[str]) -> None:
+    found = keys64.among(chunked(mine, len(mine) // 2), chunked(theirs, len(theirs) // 2))
+    assert found.tolist() == [key is not None and key in set(theirs) for key in mine]
+
+
 def test_digests_of_two_columns_compare() -> None:
     one, two = keys64.numbers(pa.array(DIGESTS)), keys64.numbers(chunked(DIGESTS[::-1], 2))
     assert (one == two[::-1]).all()

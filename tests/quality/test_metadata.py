@@ -131,8 +131,16 @@ def test_damaged_and_empty_captions_are_found() -> None:
     assert sum(v.data["histograms"][0]["now"]) == 400
 
 
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=0x17F), min_size=1))
+AMBIGUOUS = "\u00b5ŠŒŽšœžŸ"
+"""Letters that are also second bytes in Windows-1252: behind a capital with a tilde they are read as damage."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    text=st.text(
+        st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=0x17F, exclude_characters=AMBIGUOUS), min_size=1
+    )
+)
 def test_no_word_of_letters_is_called_damaged_and_its_mojibake_is(text: str) -> None:
     column = pa.chunked_array([[f"x{text}"]])
     assert captions.damage(column) == []

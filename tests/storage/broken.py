@@ -24,7 +24,7 @@ DAMAGED = frozenset({"truncated", "unreadable", "not_an_image", "unsupported", "
 EITHER = ACCEPTED | DAMAGED
 """A decoder may see nothing wrong, and what it sees is what every reader will see."""
 
-BOMB = 100 << 20
+BOMB = 48 << 20
 """Bytes that a zlib bomb unpacks to."""
 
 

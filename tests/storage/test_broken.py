@@ -23,8 +23,8 @@ from sevenfold.storage.sources import InputError, open_source
 SECONDS = 3.0
 """That one file may take, on a busy machine; nearly all take a millisecond."""
 
-MEMORY = 600 << 20
-"""Bytes that landing all of them may take, libraries included: six bombs of 100 MB are among them."""
+MEMORY = 300 << 20
+"""Bytes that landing all of them may take, libraries included: four bombs of 48 MB are among them."""
 
 LAND = """
 import json, resource, sys

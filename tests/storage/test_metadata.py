@@ -191,3 +191,22 @@ def test_a_csv_is_opened_for_its_columns_only_once_it_is_listed(tmp_path: Path, 
     source = open_source(written(tmp_path / "s", "csv", make))
     found = source.further()
     assert found is not None and found.table["path"].to_pylist() == ["a.png", "b.png", "c.png"]
+
+
+def test_a_json_or_txt_beside_an_image_is_its_metadata(lake: Lake, tmp_path: Path, make: SimpleNamespace) -> None:
+    members = {
+        "cat/a.png": make.png(1), "cat/a.json": b'{"age": 3, "box": [1]}', "cat/a.txt": b"a cat\n",
+        "dog/b.jpg": make.encoded(make.pixels(2), "JPEG"), "dog/b.json": b"{broken", "dog/c.png": make.png(3),
+        "dog/c.txt": b"\xff", "dog/lone.json": b"{}", "notes.txt": b"words",
+    }  # fmt: skip
+    source = make.folder(tmp_path / "s", members)
+    record, _ = lake.ingest(source, "d", "b")
+    assert record.counts["samples"] == 3 and record.reasons == {"not_an_image": 2}, "what stands alone is an input"
+    ids = {row["path"]: row["id"] for row in lake.batch_rows("d", "b").to_pylist()}
+    table = lake.batch_metadata("d", "b")
+    assert table is not None
+    told = {row["id"]: row for row in table.to_pylist()}
+    assert told[ids["cat/a.png"]] == {"id": ids["cat/a.png"], "age": 3, "txt": "a cat"}
+    assert any("4 .json and .txt files are metadata" in note for note in record.notes)
+    (source / "cat/a.json").write_text('{"age": 30, "box": [1]}')
+    assert open_source(source).fingerprint != record.fingerprint

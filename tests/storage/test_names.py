@@ -138,7 +138,7 @@ def test_hostile_dataset_and_batch_names_are_refused_before_anything_is_read(
 def test_a_path_that_leads_back_into_the_lake_is_refused_too(shared: Lake) -> None:
     looks: list[Callable[[], Any]] = [
         lambda: shared.signal("../signals/brightness"),
-        lambda: shared.signal("brightness", "../brightness/measure-1"),
+        lambda: shared.signal("brightness", "../brightness/measure-2"),
         lambda: shared.batch("d", "../d/first"),
         lambda: shared.batches("../batches/d"),
         lambda: shared.version("../datasets/d"),

@@ -148,7 +148,7 @@ def test_a_lake_whose_name_is_a_pattern_is_read_and_not_its_neighbours(tmp_path:
 
 def test_only_what_a_query_names_is_opened(filled: Callable[..., Lake]) -> None:
     lake = filled(3)
-    for key in ("signals/brightness/measure-1/d@b.parquet", "quarantine/d/first.parquet", "runs/r/config.json"):
+    for key in ("signals/brightness/measure-2/d@b.parquet", "quarantine/d/first.parquet", "runs/r/config.json"):
         (lake.root / key).parent.mkdir(parents=True, exist_ok=True)
         (lake.root / key).write_bytes(b"damaged")
     assert lake.sql("select count(*) n from samples").to_pylist() == [{"n": 3}]
