@@ -19,7 +19,7 @@ First, though, what the model has learnt of the noise is taken out. A network tr
 trucks say car predicts trucks as .7 truck, .3 car: it is calibrated for the labels given, and no label would surprise
 it. So p is multiplied by the inverse of A, A[j, k] = the share of label k among the surest twentieth of the samples
 predicted as j (the anchor points of Liu and Tao 2016 and Patrini et al. 2017, counted by labels and therefore blind to
-temperature), less one standard error, so that clean labels leave p as it is.
+temperature), less half a standard error, so that clean labels leave p as it is.
 
 P(label_i wrong) = 1 - r[i, label_i]. The estimated number of errors is their sum.
 
@@ -46,6 +46,8 @@ PER_CLASS = 20
 """Labels per class below which the noise is not measurable."""
 SUREST = 0.05
 """Share of the samples of a predicted class that serve as its anchor points."""
+CAUTION = 0.5
+"""Standard errors by which the noise among them is believed to be lower than seen."""
 _FEWEST = 30
 _PRIOR = 2.0
 _GROUPS = 10
@@ -195,9 +197,9 @@ def estimate_label_noise(
 def anchors(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """float64 [k, k], rows sum to 1: the labels that the surest samples of each predicted class have, cautiously.
 
-    Off the diagonal stands the lower end of Wilson's interval at one standard error; classes predicted fewer than 30
-    times count as clean. Rows that would leave less than .55 on the diagonal are shrunk to it, so that the matrix can
-    be inverted.
+    Off the diagonal stands the lower end of Wilson's interval at CAUTION standard errors; classes predicted fewer than
+    30 times count as clean. Rows that would leave less than .55 on the diagonal are shrunk to it, so that the matrix
+    can be inverted.
     """
     predicted, k = probs.argmax(1), probs.shape[1]
     found = np.eye(k)
@@ -208,7 +210,9 @@ def anchors(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         size = max(_FEWEST, round(SUREST * len(rows)))
         surest = rows[np.argsort(-probs[rows, j], kind="stable")[:size]]
         share = np.bincount(labels[surest], minlength=k) / size
-        low = (share + 0.5 / size - np.sqrt(share * (1 - share) / size + 0.25 / size**2)) / (1 + 1 / size)
+        z = CAUTION
+        low = share + z * z / (2 * size) - z * np.sqrt(share * (1 - share) / size + z * z / (4 * size**2))
+        low /= 1 + z * z / size
         low = np.maximum(low, 0.0)
         low[j] = 0.0
         low *= min(1.0, 0.45 / max(low.sum(), _TINY))

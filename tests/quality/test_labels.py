@@ -141,7 +141,7 @@ def test_noise_that_the_model_has_learnt_is_found_too(sharp: float) -> None:
     learnt = (probs @ flips) ** sharp
     learnt /= learnt.sum(1, keepdims=True)
     got, wrong = estimate_label_noise(learnt, label), label != truth
-    assert got.low <= wrong.sum() <= got.high and got.errors == pytest.approx(wrong.sum(), rel=0.15)
+    assert got.low <= wrong.sum() <= got.high and len(got.suspects) == pytest.approx(wrong.sum(), rel=0.1)
     assert f1(got.suspects, wrong) > f1(np.flatnonzero(learnt.argmax(1) != label), wrong) + 0.1
     assert anchors(learnt, label)[0, 1] == pytest.approx(0.3, abs=0.08)
     assert np.allclose(anchors(probs, truth), np.eye(4), atol=0.02), "clean labels leave the probabilities as they are"
