@@ -71,6 +71,7 @@ def score(archive: Path, paths: Sequence[str], labels: np.ndarray, settings: Seq
             rows.writerows([p, CLASSES[v], "train"] for p, v in zip(paths, labels, strict=True))
         command(folder, "init", "--dataset", "cifar10")
         command(folder, "ingest", "labels.csv")
+        command(folder, "check")
         command(folder, "commit", "-m", "first")
         begun = resource.getrusage(resource.RUSAGE_CHILDREN)
         run = json.loads(command(folder, "score", "--json", *(w for s in settings for w in ("--set", s))))["run_id"]
