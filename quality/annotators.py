@@ -204,10 +204,12 @@ def skills(answers: Answers, model: DawidSkene, *, margin: float, confidence: fl
     size = np.bincount(answers.annotators, minlength=len(total))
     each = 1 - (1 - confidence) / max(len(total), 1)
     found = []
-    for a, name in enumerate(answers.names):
-        rest = (total.sum() - total[a]) / max(size.sum() - size[a], 1)
-        low, high = _wilson_of(total[a], int(size[a]), each)
-        found.append(Skill(name, int(size[a]), float(total[a] / size[a]), (low, high), bool(high < rest - margin)))
+    for who, name in enumerate(answers.names):
+        rest = (total.sum() - total[who]) / max(size.sum() - size[who], 1)
+        low, high = _wilson_of(total[who], int(size[who]), each)
+        found.append(
+            Skill(name, int(size[who]), float(total[who] / size[who]), (low, high), bool(high < rest - margin))
+        )
     return sorted(found, key=lambda s: (not s.far, s.right, s.name))
 
 

@@ -15,6 +15,12 @@ expectation is r[i, j] = P(true_i = j | p_i, label_i); M is its weighted counts,
 a prior of weight 2; beta takes a Newton step. What identifies them is how disagreement depends on confidence: a
 calibrated model's own errors thin out where it is sure, wrong labels do not.
 
+First, though, what the model has learnt of the noise is taken out. A network trained on labels of which 30 % of the
+trucks say car predicts trucks as .7 truck, .3 car: it is calibrated for the labels given, and no label would surprise
+it. So p is multiplied by the inverse of A, A[j, k] = the share of label k among the surest twentieth of the samples
+predicted as j (the anchor points of Liu and Tao 2016 and Patrini et al. 2017, counted by labels and therefore blind to
+temperature), less half a standard error, so that clean labels leave p as it is.
+
 P(label_i wrong) = 1 - r[i, label_i]. The estimated number of errors is their sum.
 
 The cut. Of all cuts in the order of P(wrong) the one with the highest *expected* F1 is taken, 2 hits over (flagged +
@@ -38,6 +44,11 @@ MOST_FITTED = 100_000
 """Samples that the noise model is fitted on; more change nothing but the time it takes."""
 PER_CLASS = 20
 """Labels per class below which the noise is not measurable."""
+SUREST = 0.05
+"""Share of the samples of a predicted class that serve as its anchor points."""
+CAUTION = 0.5
+"""Standard errors by which the noise among them is believed to be lower than seen."""
+_FEWEST = 30
 _PRIOR = 2.0
 _GROUPS = 10
 _BLOCK = 1 << 18
@@ -96,6 +107,7 @@ class LabelNoise:
 class _Fit:
     beta: float
     noise: np.ndarray  # [k, k], rows sum to 1
+    undo: np.ndarray  # [k, k], takes out of probabilities what the model has learnt of the noise
 
 
 # ---- scores: high is suspect
@@ -158,9 +170,10 @@ def estimate_label_noise(
         return LabelNoise(nothing, nothing, none, 0.0, 0.0, 0.0, 0, none, np.eye(k), np.zeros((k, k)), False)
     rng = np.random.default_rng(seed)
     part = rng.choice(n, most_fitted, replace=False) if n > most_fitted else np.arange(n)
-    log_p = _logs(probs[part])
     given = labels[part]
-    fit = _fit(log_p, given, None, 300)
+    undo = np.linalg.inv(anchors(probs[part], given))
+    log_p = _logs(probs[part], undo)
+    fit = _fit(log_p, given, _Fit(1.0, _even(k), undo), 300)
     wrong, score, suggestion, counts = _judge(probs, labels, fit)
     disagreements = sum(int((probs[b].argmax(1) != labels[b]).sum()) for b in _blocks(n))
     errors = float(wrong.sum())
@@ -181,6 +194,33 @@ def estimate_label_noise(
     return LabelNoise(wrong, score, suggestion, errors, low, high, disagreements, suspects, fit.noise, counts, True)
 
 
+def anchors(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """float64 [k, k], rows sum to 1: the labels that the surest samples of each predicted class have, cautiously.
+
+    Off the diagonal stands the lower end of Wilson's interval at CAUTION standard errors; classes predicted fewer than
+    30 times count as clean. Rows that would leave less than .55 on the diagonal are shrunk to it, so that the matrix
+    can be inverted.
+    """
+    predicted, k = probs.argmax(1), probs.shape[1]
+    found = np.eye(k)
+    for j in range(k):
+        rows = np.flatnonzero(predicted == j)
+        if len(rows) < _FEWEST:
+            continue
+        size = max(_FEWEST, round(SUREST * len(rows)))
+        surest = rows[np.argsort(-probs[rows, j], kind="stable")[:size]]
+        share = np.bincount(labels[surest], minlength=k) / size
+        z = CAUTION
+        low = share + z * z / (2 * size) - z * np.sqrt(share * (1 - share) / size + z * z / (4 * size**2))
+        low /= 1 + z * z / size
+        low = np.maximum(low, 0.0)
+        low[j] = 0.0
+        low *= min(1.0, 0.45 / max(low.sum(), _TINY))
+        low[j] = 1.0 - low.sum()
+        found[j] = low
+    return found
+
+
 def best_cut(wrong: np.ndarray, errors: float) -> int:
     """How many of P(wrong) float [n], in descending order, to flag for the highest expected F1; 0 when all are 0."""
     if errors <= 0 or not len(wrong):
@@ -197,7 +237,7 @@ def _judge(probs: np.ndarray, labels: np.ndarray, fit: _Fit) -> tuple[np.ndarray
     for block in _blocks(n):
         given = labels[block]
         rows = np.arange(len(given))
-        joint = _softmax(fit.beta * _logs(probs[block])) * fit.noise[:, given].T
+        joint = _softmax(fit.beta * _logs(probs[block], fit.undo)) * fit.noise[:, given].T
         total = joint.sum(1)
         post = joint / total[:, None]
         np.add.at(counts.T, given, post)
@@ -210,10 +250,14 @@ def _judge(probs: np.ndarray, labels: np.ndarray, fit: _Fit) -> tuple[np.ndarray
     return wrong, score, suggestion, counts
 
 
-def _fit(log_p: np.ndarray, labels: np.ndarray, warm: _Fit | None, steps: int) -> _Fit:
+def _even(classes: int) -> np.ndarray:
+    """Where the fit begins: 5 % of each class wrong, evenly over the others."""
+    return _with_diagonal(np.ones((classes, classes)), np.full(classes, 0.05))
+
+
+def _fit(log_p: np.ndarray, labels: np.ndarray, start: _Fit, steps: int) -> _Fit:
     n, classes = log_p.shape
-    beta = warm.beta if warm else 1.0
-    noise = warm.noise if warm else _with_diagonal(np.ones((classes, classes)), np.full(classes, 0.05))
+    beta, noise = start.beta, start.noise
     given = np.zeros((n, classes))
     given[np.arange(n), labels] = 1.0
     before = np.inf
@@ -233,7 +277,7 @@ def _fit(log_p: np.ndarray, labels: np.ndarray, warm: _Fit | None, steps: int) -
         if abs(lost.sum() - before) < 1e-3:
             break
         before = lost.sum()
-    return _Fit(beta, noise)
+    return _Fit(beta, noise, start.undo)
 
 
 def _with_diagonal(off: np.ndarray, rates: np.ndarray) -> np.ndarray:
@@ -263,8 +307,11 @@ def _jackknife(log_p: np.ndarray, labels: np.ndarray, fit: _Fit, group: np.ndarr
     return float((len(values) - 1) / len(values) * (deviations**2).sum())
 
 
-def _logs(probs: np.ndarray) -> np.ndarray:
-    return np.log(np.maximum(probs.astype(np.float64), _TINY))
+def _logs(probs: np.ndarray, undo: np.ndarray) -> np.ndarray:
+    """Logarithms of the probabilities of the true class: float [n, k] times the inverse of the anchors, not below 0."""
+    p = np.maximum(probs.astype(np.float64), _TINY)
+    p = np.maximum(p @ undo, 1e-4 * p)
+    return np.log(p / p.sum(axis=1, keepdims=True))
 
 
 def _blocks(n: int) -> list[slice]:

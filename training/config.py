@@ -139,6 +139,9 @@ class TrainConfig(Settings):
 
     # scoring
     folds: int = Field(2, ge=2, description="of out-of-fold scoring")
+    views: Literal["auto", "one", "flip"] = Field(
+        "auto", description="predict a picture as it is, or with its mirror image; auto: in `score` if augment has flip"
+    )
     predict: Literal["all", "out_of_sample", "none"] = "all"
     dynamics: bool = Field(
         True, strict=True, description="note EL2N, forgetting and AUM of each training sample (see dynamics.py)"

@@ -47,7 +47,8 @@ def publish(
     rows = task.rows_to_predict(in_sample)
     begun = perf_counter()
     logs, good = log_probabilities(
-        learner.model, task.dataset, rows, place, learner.autocast(), progress, task.in_order
+        learner.model, task.dataset, rows, place, learner.autocast(), progress, task.in_order,
+        mirrored=task.config.views == "flip",
     )  # fmt: skip
     broken = pa.array(sorted({*failed, *rows[~good].tolist()} - set(task.taken_down.tolist())), pa.int64())
     rows, logs = rows[good], logs[good]

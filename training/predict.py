@@ -35,8 +35,11 @@ def log_probabilities(
     autocast: AbstractContextManager[Any],
     progress: Progress = silent,
     ahead: Ahead = _nothing,
+    mirrored: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the model thinks of the rows; the ranks share the work, and `ahead` fetches this rank's shards.
+
+    `mirrored`: the mean of the logits of each picture and of its mirror image (twice the work).
 
     Returns
     -------
@@ -51,8 +54,11 @@ def log_probabilities(
     with torch.inference_mode(), autocast, ahead(mine) as tell:
         blocks = [mine[start : start + _BATCH].tolist() for start in range(0, len(mine), _BATCH)]
         for done, batch in enumerate(make_loader(dataset, blocks), 1):
-            logits = model(to_input(batch["images"], place.device, layout))
-            parts.append(torch.log_softmax(logits.float(), 1))
+            images = to_input(batch["images"], place.device, layout)
+            logits = model(images).float()
+            if mirrored:
+                logits = (logits + model(images.flip(3)).float()) / 2
+            parts.append(torch.log_softmax(logits, 1))
             masks.append(batch["mask"].clone())  # a view would keep the batch's pixels
             tell(done * _BATCH)
             progress(min(done * _BATCH, len(mine)) * place.world, len(mine) * place.world, "predicting")

@@ -1,7 +1,8 @@
 """Out-of-fold scores: each sample is judged by models that never saw its label (invariant 7).
 
 The training rows fall into k folds by a salted hash of their ids. Fold model i trains on the other folds and judges
-fold i; what no fold model was trained on (pool, val, test) is judged by the average of all of them.
+fold i; what no fold model was trained on (pool, val, test) is judged by the average of all of them. A model that was
+trained on mirrored pictures judges each picture together with its mirror image.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ def score(root: str, config: TrainConfig, place: Place, progress: Progress = sil
 def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) -> dict[str, Any]:
     samples = read_samples(lake, config)
     folds = range(config.folds)
+    views = config.views
+    if views == "auto":
+        views = "flip" if "flip" in config.augment else "one"
     runs: list[dict[str, Any]] = []
     dataset = None
     for fold in folds:
         part = {"fold": fold, "of": config.folds}
-        one = config.changed(hold_out=part, predict="out_of_sample", seeds=config.seeds[:1])
+        one = config.changed(hold_out=part, predict="out_of_sample", views=views, seeds=config.seeds[:1])
         task = Task.of(lake, one, samples)
         if dataset is not None:
             task.__dict__["dataset"] = dataset  # the pixels decoded for the first fold serve them all

@@ -111,6 +111,13 @@ def test_a_version_with_everything_is_judged_by_every_v(rows, properties, classe
         classes,
         policy=Policy.model_validate({"volume": {"max_half_width": 0.2}, "variety": {"min_slice": 10}}),
         predictions=predictions,
+        annotations=pa.table(
+            {
+                "id": [i for i in table["id"].to_pylist() for _ in range(3)],
+                "annotator": ["ann", "bob", "cleo"] * table.num_rows,
+                "label": [v for v in table["label"].to_pylist() for _ in range(3)],
+            }
+        ),
         steps=steps,
         records=[{"batch": "b1", "status": "committed", "times": {"landed": NOW, "newest_input": NOW - 60}}],
         reference=version(old, properties, classes, predictions=predictions.slice(0, 900)),

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from sevenfold.storage import Lake, SevenfoldError
 from sevenfold.storage.leases import active
@@ -17,11 +18,13 @@ from sevenfold.storage.store import LocalStore
 from sevenfold.training.config import TrainConfig, parse
 from sevenfold.training.launch import launch
 from sevenfold.training.learner import learning_rate
-from sevenfold.training.models import build_model
+from sevenfold.training.loader import make_loader
+from sevenfold.training.models import build_model, load_weights, to_input
 from sevenfold.training.place import Place
 from sevenfold.training.score import score
 from sevenfold.training.selection import fold_of, select
 from sevenfold.training.steps import read_steps
+from sevenfold.training.task import Task, resolve
 from sevenfold.training.trainer import train
 
 ALONE = Place()
@@ -132,6 +135,27 @@ def test_out_of_fold_scores(toy_root: Path) -> None:
         assert all(np.allclose(ours[i], theirs[i], atol=1e-6) for i in held)
     assert result["held_out"] == 90 and result["out_of_fold"]["n"] == 90
     assert score(str(toy_root), config(folds=3, epochs=1), ALONE)["adopted"]
+
+
+def test_score_looks_at_mirror_images_too_if_the_model_was_trained_on_them(toy_root: Path) -> None:
+    lake = Lake.open(toy_root)
+    for augment, views in ((["flip"], "flip"), ([], "one")):
+        result = score(str(toy_root), config(folds=2, epochs=1, augment=augment), ALONE)
+        run = result["fold_runs"][0]
+        about = json.loads((toy_root / "runs" / run / "config.json").read_text())
+        assert about["config"]["views"] == views
+        task = Task.of(lake, resolve(lake, config()))
+        model = build_model("residual_cnn", num_classes=len(task.classes), channels=3, size=16, widths=(8, 16)).eval()
+        load_weights(model, toy_root / "runs" / run / "model.safetensors")
+        table = lake.predictions(run)
+        rows = pc.index_in(table["id"], value_set=task.samples["id"].combine_chunks()).to_pylist()
+        (batch,) = make_loader(task.dataset, [rows])
+        with torch.inference_mode():
+            images = to_input(batch["images"], torch.device("cpu"))
+            logits = model(images)
+            if views == "flip":
+                logits = (logits + model(images.flip(3))) / 2
+        assert np.allclose(np.array(table["probs"].to_pylist()), logits.softmax(1).numpy(), atol=1e-4)
 
 
 def test_a_listed_selection_repeats_and_refuses(toy_root: Path, tmp_path: Path) -> None:
