@@ -1,6 +1,6 @@
 """Value on CIFAR-10 with real human label noise: which scores find the wrong labels, and what pruning by them does.
 
-    python benchmarks/quality_value.py cifar10_jpeg.zip human_labels_aggregate.csv [--train 10000] [--seeds 0,1]
+    python benchmarks/quality_value.py cifar10_jpeg.zip human_labels_aggregate.csv [--train 6000] [--seeds 0,1]
 
 The zip's folders are train/<class> and test/<class>; the csv has path, human_label, true_label of the train images
 (CIFAR-10N, CC BY-NC: not part of this project). Everything is trained from shards by the project's own small network.
@@ -34,8 +34,16 @@ from sevenfold.training.place import Place
 from sevenfold.training.score import score
 from sevenfold.training.trainer import train
 
-VAL, TEST, EPOCHS = 2000, 4000, 6
-WORSE = {"el2n": 1, "forgetting": 1, "aum": -1, "learned": -1, "kNN-Shapley": -1, "out-of-fold self-confidence": -1}
+VAL, TEST, EPOCHS = 1000, 4000, 5
+WORSE = {
+    "el2n": 1,
+    "forgetting": 1,
+    "aum": -1,
+    "learned": -1,
+    "kNN-Shapley": -1,
+    "kNN-Shapley, vectors as they are": -1,
+    "out-of-fold self-confidence": -1,
+}
 """+1: a wrong label has a high value; -1: a low one."""
 
 
@@ -116,12 +124,17 @@ def scores(lake: Lake, seeds: list[int]) -> dict[str, np.ndarray]:
     assert vectors is not None
     val = samples.filter(pc.equal(samples["split"], "val"))
     classes = pa.array(lake.manifest(lake.version("cifar10").content_id).classes)
-    begun = time.perf_counter()
-    found["kNN-Shapley"] = shapley.knn_shapley(
-        vectors.take(ids).vectors, pc.index_in(trained["label"], value_set=classes).to_numpy(),
-        vectors.take(val["id"]).vectors, pc.index_in(val["label"], value_set=classes).to_numpy(), 10,
-    )  # fmt: skip
-    print(f"kNN-Shapley of {len(ids):,} samples by {val.num_rows:,} points: {time.perf_counter() - begun:.1f} s\n")
+    codes = [pc.index_in(table["label"], value_set=classes).to_numpy() for table in (trained, val)]
+    raw = [vectors.take(table["id"]).vectors for table in (trained, val)]
+    unit = [v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in raw]
+    for name, (near, points) in {"kNN-Shapley": unit, "kNN-Shapley, vectors as they are": raw}.items():
+        begun = time.process_time()
+        found[name] = shapley.knn_shapley(near, codes[0], points, codes[1], 10)
+        spent = time.process_time() - begun
+        print(f"{name} of {len(ids):,} samples by {val.num_rows:,} points: {spent:.1f} s of processor time; "
+              f"{(found[name] < 0).mean():.1%} are below 0\n")  # fmt: skip
+    print(f"never learned: {(found['learned'] == 0).mean():.1%}; "
+          f"forgotten at least once: {((found['forgetting'] > 0) & (found['learned'] > 0)).mean():.1%}\n")  # fmt: skip
     out = lake.predictions(score(root, config(seeds=seeds[:1], folds=2, dynamics=False), Place())["run_id"])
     at = pc.index_in(ids, value_set=out["id"].combine_chunks())
     found["out-of-fold self-confidence"] = np.exp(-out["loss"].take(at).to_numpy())
@@ -156,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("zip", type=Path)
     parser.add_argument("labels", type=Path)
-    parser.add_argument("--train", type=int, default=10_000)
+    parser.add_argument("--train", type=int, default=6_000)
     parser.add_argument("--seeds", default="0,1")
     options = parser.parse_args()
     seeds = [int(s) for s in options.seeds.split(",")]
@@ -167,7 +180,6 @@ def main() -> None:
         wrong = every[np.array(lake.samples("cifar10")["split"].to_pylist()) == "train"]
         ids = np.array(trained["id"].to_pylist())
         print(f"{len(ids):,} train images, {wrong.mean():.1%} human label errors, {len(seeds)} seeds\n")
-        print("| cost | seconds | |\n|---|---|---|", *cost(lake, 2), sep="\n", end="\n\n")
         found = scores(lake, seeds)
         print("| score | AUROC of label errors | AP | errors among the worst 5 % |\n|---|---|---|---|")
         for name, values in found.items():
@@ -175,31 +187,28 @@ def main() -> None:
             worst = np.argsort(-bad, kind="stable")[: len(bad) // 20]
             print(f"| {name} | {roc_auc_score(wrong, bad):.3f} | {average_precision_score(wrong, bad):.3f} | "
                   f"{wrong[worst].mean():.0%} |")  # fmt: skip
-        accuracy = pruned(lake, folder, choices(ids, found, wrong), seeds)
+        chosen = choices(ids, found, wrong)
+        accuracy = pruned(lake, folder, chosen, seeds)
         print(f"\n| trained on (of {len(ids):,}, as many steps) | samples | test accuracy | |\n|---|---|---|---|")
         for name, values in accuracy.items():
             told = ", ".join(f"{v:.1%}" for v in values)
-            print(f"| {name} | {len(choices(ids, found, wrong)[name]):,} | {np.mean(values):.1%} | {told} |")
+            print(f"| {name} | {len(chosen[name]):,} | {np.mean(values):.1%} | {told} |")
+        print("\n| cost, processor time | seconds | |\n|---|---|---|", *cost(lake, 1), sep="\n")
 
 
 def choices(ids: np.ndarray, found: dict[str, np.ndarray], wrong: np.ndarray) -> dict[str, np.ndarray]:
     """What is kept: by each score as many as at random."""
-    n = len(ids)
-    random = np.random.default_rng(1).permutation(n)
-    value = np.argsort(-found["kNN-Shapley"], kind="stable")
-    el2n = np.argsort(-np.nan_to_num(found["el2n"]), kind="stable")
-    aum = np.argsort(-found["aum"], kind="stable")
-    clean = el2n[~wrong[el2n]]
+    n, kept = len(ids), len(ids) * 7 // 10
+    order = {name: np.argsort(-np.nan_to_num(values), kind="stable") for name, values in found.items()}
+    hard = order["el2n"]
     return {
         "all": ids,
-        "90 %, at random": ids[random[: n * 9 // 10]],
-        "90 %, without the lowest kNN-Shapley": ids[value[: n * 9 // 10]],
-        "90 %, without the highest kNN-Shapley": ids[value[n - n * 9 // 10 :]],
-        "90 %, without the lowest AUM": ids[aum[: n * 9 // 10]],
-        "70 %, at random": ids[random[: n * 7 // 10]],
-        "70 %, highest EL2N": ids[el2n[: n * 7 // 10]],
-        "70 %, lowest EL2N": ids[el2n[n - n * 7 // 10 :]],
-        "70 %, highest EL2N of the rightly labelled": ids[clean[: n * 7 // 10]],
+        "at random": ids[np.random.default_rng(1).permutation(n)[:kept]],
+        "highest kNN-Shapley": ids[order["kNN-Shapley"][:kept]],
+        "highest AUM": ids[order["aum"][:kept]],
+        "lowest EL2N": ids[hard[n - kept :]],
+        "highest EL2N": ids[hard[:kept]],
+        "highest EL2N of the rightly labelled": ids[hard[~wrong[hard]][:kept]],
     }
 
 
