@@ -17,19 +17,23 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sevenfold.quality import shapley
 from sevenfold.storage import Lake
 from sevenfold.training.config import TrainConfig, parse
-from sevenfold.training.dynamics import SIGNALS
+from sevenfold.training.dynamics import SIGNALS, Dynamics
 from sevenfold.training.embed import embed
+from sevenfold.training.learner import Learner, choose_precision
+from sevenfold.training.models import residual_cnn, to_input
 from sevenfold.training.place import Place
 from sevenfold.training.score import score
 from sevenfold.training.trainer import train
@@ -84,26 +88,39 @@ def config(**values: Any) -> TrainConfig:
     return parse({**base, **values})
 
 
-def cost(lake: Lake, epochs: int) -> list[str]:
-    """What noting the dynamics costs, in seconds of processor time: from training's own logits, or by passes."""
-    root = lake.store.url
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for repeat in range(3):
-        for on in (False, True) if repeat % 2 else (True, False):
+def cost(steps: int = 60) -> list[str]:
+    """What noting the dynamics costs, in processor time of a step: from the step's logits, or by a pass after it."""
+    learner = Learner(residual_cnn(10, 3), config(), 0, Place(), choose_precision("auto", torch.device("cpu")))
+    rng, noted, b = np.random.default_rng(0), Dynamics(128, (0, steps)), 128
+    batch = {
+        "images": torch.from_numpy(rng.integers(0, 255, (b, 32, 32, 3), dtype=np.uint8)),
+        "label": torch.from_numpy(rng.integers(0, 10, b)), "row": torch.arange(b),
+        "mask": torch.ones(b, dtype=torch.bool), "weight": torch.ones(b),
+    }  # fmt: skip
+    keys, logits = np.arange(b, dtype=np.uint64), torch.randn(b, 10)
+
+    def timed(work: Callable[[int], object]) -> float:
+        found = []
+        for i in range(steps):
             begun = time.process_time()
-            train(root, config(epochs=epochs, dynamics=on, predict="none", attempt=10 + repeat), Place())
-            seconds[on].append(time.process_time() - begun)
-    begun = time.process_time()
-    (run,) = train(root, config(epochs=epochs, dynamics=False, predict="all", attempt=20), Place())
-    every = time.process_time() - begun
-    plain, noted = min(seconds[False]), min(seconds[True])
-    evaluated = sum(lake.samples("cifar10")["split"].to_pylist().count(s) for s in ("val", "test"))
-    passes = (every - plain) * epochs * run["trained"] / (lake.samples("cifar10").num_rows - evaluated)
+            work(i)
+            found.append(time.process_time() - begun)
+        return 1e3 * float(np.median(found))
+
+    def note(i: int) -> None:
+        noted.watch(i, batch["row"], batch["label"], logits)
+        noted.gather(Place())
+
+    @torch.inference_mode()
+    def look(i: int) -> None:
+        with learner.autocast():
+            learner.model(to_input(batch["images"], torch.device("cpu"), learner.layout))
+
+    step, own, after = (timed(f) for f in (lambda i: learner.step(batch, keys, i, 0.01), note, look))
     return [
-        f"| training, {epochs} epochs of {run['trained']:,}, decoding and evaluation included | {plain:.1f} s | |",
-        f"| with dynamics from its own logits | {noted:.1f} s | {noted / plain - 1:+.1%} |",
-        f"| with a prediction pass over the train samples after each epoch | {plain + passes:.1f} s "
-        f"| {passes / plain:+.1%} |",
+        f"| a training step of {b} images of 32 pixels ({learner.precision}) | {step:.1f} ms | |",
+        f"| noting its own logits | {own:.2f} ms | {own / step:.1%} |",
+        f"| a prediction of as many after the epoch | {after:.1f} ms | {after / step:.0%} |",
     ]
 
 
@@ -193,7 +210,7 @@ def main() -> None:
         for name, values in accuracy.items():
             told = ", ".join(f"{v:.1%}" for v in values)
             print(f"| {name} | {len(chosen[name]):,} | {np.mean(values):.1%} | {told} |")
-        print("\n| cost, processor time | seconds | |\n|---|---|---|", *cost(lake, 1), sep="\n")
+        print("\n| cost of dynamics | processor time | |\n|---|---|---|", *cost(), sep="\n")
 
 
 def choices(ids: np.ndarray, found: dict[str, np.ndarray], wrong: np.ndarray) -> dict[str, np.ndarray]:
