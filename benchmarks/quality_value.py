@@ -6,7 +6,7 @@ The zip's folders are train/<class> and test/<class>; the csv has path, human_la
 (CIFAR-10N, CC BY-NC: not part of this project). Everything is trained from shards by the project's own small network.
 Prints Markdown; a few minutes on two idle cores.
 
-With 6,000 images no score is near what it reaches on 50,000, and published prunings by EL2N are of clean labels and long
+With 6,000 images no score reaches what it does on 50,000, and published prunings by EL2N are of clean labels and long
 training: here the direction counts. Keeping the highest EL2N keeps the wrong labels.
 """
 
