@@ -135,7 +135,7 @@ class Value(_Section):
     min_train: int = Field(200, ge=2, description="labelled training samples with a vector needed to value them")
     min_points: int = Field(100, ge=2, description="labelled val samples with a vector needed to value others by")
     max_points: int = Field(500, ge=2, description="of those at most, chosen by id hash: time grows with it")
-    sample_budget: int = Field(200_000, ge=100, description="training samples valued at most, chosen by id hash")
+    sample_budget: int = Field(100_000, ge=100, description="training samples valued at most, chosen by id hash")
     max_negative_share: float = Field(
         0.35,
         ge=0,
@@ -143,7 +143,7 @@ class Value(_Section):
         description="warn when surely more of the training samples than this are worth less than nothing",
     )
     max_never_learned: float = Field(
-        0.05, ge=0, le=1, description="warn when surely more of the training samples than this were never learned"
+        0.2, ge=0, le=1, description="warn when surely more of the training samples than this were never learned"
     )
 
 

@@ -18,7 +18,7 @@ from sevenfold.quality.shapley import Values, bootstrapped, group_means
 from sevenfold.quality.verdict import Verdict
 
 DRAWS = 50
-"""Bootstraps of the val samples: enough for an interval, few enough for 200,000 samples in 80 MB."""
+"""Bootstraps of the val samples: enough for an interval, few enough for 100,000 samples in 40 MB."""
 
 _PER = 1e5
 """Points of accuracy (of 100) per 1,000 samples, of a value."""

@@ -201,10 +201,8 @@ def _library(
     library: str, name: str, model: nn.Module, size: int, mean: Sequence[float], std: Sequence[float],
     device: torch.device,
 ) -> Encoder:  # fmt: skip
-    digest, encode = digest_bytes(weights_bytes(model)), model.eval().to(device)
-    layer = "output"
-    if library == "torchvision":
-        encode, layer = penultimate(encode, size, 3)
+    digest, network = digest_bytes(weights_bytes(model)), model.eval().to(device)
+    encode, layer = (network, "output") if library == "timm" else penultimate(network, size, 3)
     prepared = Prepared(encode, _numbers(mean), _numbers(std), device, memory_layout(model))
     about = {"kind": library, "model": name, "layer": layer}
     return _encoder(library, digest, prepared, size, 3, about, None, name)

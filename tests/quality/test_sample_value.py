@@ -98,11 +98,11 @@ def noted(table: pa.Table, **columns: object) -> pa.Table:
 
 def test_what_was_never_learned_is_found_the_lowest_aum_first(table: pa.Table) -> None:
     learned, aum = np.ones(N), np.full(N, 2.0)
-    learned[:60], aum[:60] = 0, -np.arange(60.0)
+    learned[:180], aum[:180] = 0, -np.arange(180.0)
     v = dynamics(table, noted(table, learned=learned, aum=aum), subject="v1", policy=VALUE)
-    assert (v.result, v.n, v.statistic) == ("warn", N, pytest.approx(0.1))
-    assert v.interval[0] > VALUE.max_never_learned and v.findings == tuple(table["id"].to_pylist()[:60][::-1])
-    assert v.notes[0].startswith("labelled ") and "AUM -59.0" in v.notes[0]
+    assert (v.result, v.n, v.statistic) == ("warn", N, pytest.approx(0.3))
+    assert v.interval[0] > VALUE.max_never_learned and v.findings == tuple(table["id"].to_pylist()[:180][::-1])
+    assert v.notes[0].startswith("labelled ") and "AUM -179.0" in v.notes[0]
     assert [h["name"] for h in v.data["histograms"]] == ["EL2N", "AUM"]
     fine = dynamics(table, noted(table), subject="v1", policy=VALUE)
     assert (fine.result, fine.findings, fine.remedy) == ("pass", (), "")

@@ -25,10 +25,6 @@ def doubled() -> nn.Module:
     return Means(2.0)
 
 
-def maps() -> nn.Module:
-    return nn.Identity()
-
-
 def none() -> nn.Module:
     class Broken(Means):
         def forward(self, images: torch.Tensor) -> torch.Tensor:

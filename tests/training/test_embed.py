@@ -212,3 +212,35 @@ def test_ranks_share_the_work(toy_root: Path, tmp_path: Path) -> None:
     assert both is not None and len(both.ids) == 150
     parts = [e for e in lake.store.entries("embeddings") if e.key.endswith(".parquet")]
     assert len(parts) == 2
+
+
+@pytest.mark.parametrize("order", ["bchw", "bhwc"])
+def test_an_onnx_file_is_run_with_the_preprocessing_it_names(toy_root: Path, tmp_path: Path, order: str) -> None:
+    """A mean over each channel, by a graph made here; skipped where onnx and onnxruntime are not installed."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    given = ["b", 3, 16, 16] if order == "bchw" else ["b", 16, 16, 3]
+    axes = [2, 3] if order == "bchw" else [1, 2]
+    h = onnx.helper
+    graph = h.make_graph(
+        [h.make_node("ReduceMean", ["images", "axes"], ["out"], keepdims=0)],
+        "means",
+        [h.make_tensor_value_info("images", onnx.TensorProto.FLOAT, given)],
+        [h.make_tensor_value_info("out", onnx.TensorProto.FLOAT, ["b", 3])],
+        [h.make_tensor("axes", onnx.TensorProto.INT64, [2], axes)],
+    )
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=10)
+    h.set_model_props(model, {"mean": "[0, 0, 0]", "std": "[1, 1, 1]"})
+    file = tmp_path / "means.onnx"
+    onnx.save(model, str(file))
+    lake = Lake.open(toy_root)
+    done = embed(lake, config(), str(file))
+    assert done["producer"].startswith("onnx-means-") and (done["computed"], done["dimension"]) == (150, 3)
+    embed(lake, config(), MEANS)
+    ours = embeddings.read(lake.store, done["producer"])
+    (other,) = (p for p in embeddings.producers(lake.store) if p.startswith("module-"))
+    quarters = embeddings.read(lake.store, other, ours.ids).vectors.reshape(-1, 3, 4).mean(2)
+    np.testing.assert_allclose(ours.vectors, quarters, atol=0.02)
+    (tmp_path / "broken.onnx").write_bytes(b"not a model")
+    with pytest.raises(SevenfoldError, match="cannot be loaded"):
+        embed(lake, config(), str(tmp_path / "broken.onnx"))
