@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sevenfold.quality.keys64 import among
 from sevenfold.quality.policy import Policy
 from sevenfold.quality.verdict import VS, Verdict
 from sevenfold.storage.embeddings import Embeddings
@@ -59,7 +59,7 @@ class Context:
     records : all batch records of the dataset, as mappings.
     predictions : predictions by models that were not trained on the sample's label.
     embeddings : vectors of the samples, or of some of them.
-    dynamics : id and el2n, forgetting, aum.
+    dynamics : id and el2n, forgetting, aum, learned (see training/dynamics.py).
     annotations : id, annotator, label: several labels of one sample.
     steps : per-step times of a training run.
     queues : name, made, reviewed (unix times) of the review queues that are to be answered.
@@ -107,14 +107,15 @@ class Context:
         """This context with only the samples that its reference does not have: what drift is asked about."""
         if self.reference is None:
             return self
-        known = self.reference.rows["id"].combine_chunks()
+        known = self.reference.rows["id"]
 
         def new(table: pa.Table | None) -> pa.Table | None:
-            return None if table is None else table.filter(pc.invert(pc.is_in(table["id"], known)))
+            return None if table is None else table.filter(pa.array(~among(table["id"], known)))
 
         embeddings = self.embeddings
         if embeddings is not None:
-            embeddings = embeddings.take(embeddings.ids.filter(pc.invert(pc.is_in(embeddings.ids, known))))
+            old = among(pa.chunked_array([embeddings.ids]), known)
+            embeddings = embeddings.take(embeddings.ids.filter(pa.array(~old)))
         return replace(
             self,
             rows=new(self.rows),

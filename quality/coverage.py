@@ -180,8 +180,9 @@ def _pair(context: Context, *, fresh: bool) -> tuple[Points | None, Points | Non
     own = (context.fresh if fresh else context).embeddings
     if own is None:
         return None, None
+    own = own.unseen
     budget = context.policy.variety.embedding_budget
-    other = context.reference.embeddings if context.reference else None
+    other = context.reference.embeddings.unseen if context.reference and context.reference.embeddings else None
     same = other is not None and other.producer == own.producer and other.vectors.shape[1] == own.vectors.shape[1]
     return chosen(own, len(own.ids) if fresh else budget), chosen(other, budget) if same and other else None
 

@@ -243,6 +243,7 @@ def _run(context: Context, name: str) -> Verdict:
             "Embeddings of one encoder on both sides are needed.",
             "Embed this and its reference: `sevenfold embed`.",
         )
+    now, before = now.unseen, before.unseen
     check = embedding_mmd if name == "embedding_mmd" else embedding_classifier
     return check(
         now,

@@ -52,6 +52,13 @@ class Embeddings:
     producer: str
     in_sample: np.ndarray | None = None
 
+    @property
+    def unseen(self) -> Embeddings:
+        """Those the encoder was not trained on: only they tell of new and old alike."""
+        if self.in_sample is None or not self.in_sample.any():
+            return self
+        return self.take(self.ids.filter(pa.array(~self.in_sample)))
+
     def take(self, ids: pa.Array | pa.ChunkedArray) -> Embeddings:
         """Those of some ids, in their order; ids that have no vector are left out."""
         place = pc.index_in(ids, value_set=self.ids).drop_null()

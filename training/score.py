@@ -17,6 +17,7 @@ import torch
 from sevenfold.storage import Lake
 from sevenfold.storage.canonical import digest_json
 from sevenfold.storage.progress import Progress, silent
+from sevenfold.training import dynamics
 from sevenfold.training.config import TrainConfig
 from sevenfold.training.loader import label_numbers
 from sevenfold.training.place import Place
@@ -56,6 +57,8 @@ def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) ->
             task.__dict__["dataset"] = dataset  # the pixels decoded for the first fold serve them all
         runs.append(train_run(task, one.seeds[0], place, progress))
         dataset = task.__dict__.get("dataset", dataset)
+    if place.rank == 0:
+        dynamics.combine(lake, [r["run_id"] for r in runs])
     run = score_id(runs)
     done = finished(lake.store, run)
     if place.sum([done is not None])[0] == place.world and done is not None:
