@@ -34,7 +34,10 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 NEIGHBOUR = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
 """truck -> automobile, bird -> airplane, deer -> horse, cat <-> dog (Patrini et al. 2017)."""
 NOISES = ("human", "symmetric 20 %", "asymmetric 30 %", "clean")
-SETTINGS = ("widths=[16,32,64,128]", "epochs=18", "folds=3", "augment=[flip,shift]")
+SETTINGS = (
+    "model=whitened_cnn", "widths=[32,128,128]", "batch_size=256", "lr=0.4", "label_smoothing=0.2", "warmup=0.2",
+    "epochs=16", "folds=3", "augment=[flip,shift]",
+)  # fmt: skip
 
 
 def given_labels(noise: str, human: np.ndarray, true: np.ndarray) -> np.ndarray:

@@ -115,7 +115,7 @@ class TrainConfig(Settings):
     tail: Literal["drop", "pad", "wrap"] = "pad"
 
     # model
-    model: str = Field("residual_cnn", description="residual_cnn or package.module:factory")
+    model: str = Field("residual_cnn", description="residual_cnn, whitened_cnn or package.module:factory")
     widths: tuple[Annotated[int, Field(ge=1)], ...] = Field((16, 32, 64), min_length=1)
     norm: Literal["batch", "group"] = "batch"
     init_from: str | None = Field(None, description="a model.safetensors, or the folder of a run or model")
@@ -139,8 +139,10 @@ class TrainConfig(Settings):
 
     # scoring
     folds: int = Field(2, ge=2, description="of out-of-fold scoring")
-    views: Literal["auto", "one", "flip"] = Field(
-        "auto", description="predict a picture as it is, or with its mirror image; auto: in `score` if augment has flip"
+    views: Literal["auto", "one", "flip", "shift"] = Field(
+        "auto",
+        description="predict a picture as it is, with its mirror image, or both also moved a little; auto: in `score` "
+        "as augment has flip and shift",
     )
     predict: Literal["all", "out_of_sample", "none"] = "all"
     dynamics: bool = Field(

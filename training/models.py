@@ -16,6 +16,7 @@ from torch import nn
 
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.training.norm import GlobalBatchNorm2d, globalise
+from sevenfold.training.whitened import WhitenedCNN, smallest_side
 
 Norm = Literal["group", "batch"]
 _GROUPS = 4
@@ -36,18 +37,30 @@ def residual_cnn(
 def build_model(
     name: str, *, num_classes: int, channels: int, size: int, widths: Sequence[int] = (16, 32, 64), norm: Norm = "batch"
 ) -> nn.Module:
-    """The model a configuration names: `residual_cnn`, or `package.module:factory`.
+    """The model a configuration names: `residual_cnn`, `whitened_cnn`, or `package.module:factory`.
 
     A factory is called with num_classes, channels and size, and returns a module that takes float
     [b, channels, size, size] (pixels 0 ... 1, minus 0.5, times 4) and returns logits [b, num_classes]. Its BatchNorm2d
-    layers become GlobalBatchNorm2d, with the same parameters and names.
+    layers become GlobalBatchNorm2d, with the same parameters and names. A model with a method `prepare` is called with
+    some training images, as it would see them, before the first step.
     """
     if name == "residual_cnn":
         return residual_cnn(num_classes, channels, widths, norm)
+    if name == "whitened_cnn":
+        if size < smallest_side(widths):
+            raise SevenfoldError(
+                f"images of {size} pixels are too small for {len(widths)} widths",
+                where="model whitened_cnn",
+                expected=f"a side of {smallest_side(widths)} or more",
+                do="give fewer widths, or raise size",
+            )
+        return WhitenedCNN(num_classes, channels, widths, lambda width: _norm(norm, width))
     module, colon, factory = name.partition(":")
     if not colon:
         raise SevenfoldError(
-            f"no model is called {name!r}", where="model", expected="residual_cnn or package.module:factory"
+            f"no model is called {name!r}",
+            where="model",
+            expected="residual_cnn, whitened_cnn or package.module:factory",
         )
     try:
         make = getattr(import_from_here(module), factory)

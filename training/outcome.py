@@ -48,7 +48,7 @@ def publish(
     begun = perf_counter()
     logs, good = log_probabilities(
         learner.model, task.dataset, rows, place, learner.autocast(), progress, task.in_order,
-        mirrored=task.config.views == "flip",
+        views=task.config.views,
     )  # fmt: skip
     broken = pa.array(sorted({*failed, *rows[~good].tolist()} - set(task.taken_down.tolist())), pa.int64())
     rows, logs = rows[good], logs[good]

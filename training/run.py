@@ -13,6 +13,7 @@ from sevenfold.training.config import TrainConfig
 _CODE = (
     "augment", "buffers", "config", "decode", "draw", "draws", "dynamics", "feed", "held", "learner", "loader", "mix",
     "models", "norm", "order", "plan", "reader", "ring", "sampler", "selection", "sources", "task", "trainer",
+    "whitened",
 )  # fmt: skip
 """The modules of this room that decide what a run computes."""
 

@@ -46,7 +46,7 @@ def _score(lake: Lake, config: TrainConfig, place: Place, progress: Progress) ->
     folds = range(config.folds)
     views = config.views
     if views == "auto":
-        views = "flip" if "flip" in config.augment else "one"
+        views = "one" if "flip" not in config.augment else "shift" if "shift" in config.augment else "flip"
     runs: list[dict[str, Any]] = []
     dataset = None
     for fold in folds:

@@ -22,7 +22,7 @@ from sevenfold.training.config import TrainConfig
 from sevenfold.training.inputs import weights_path
 from sevenfold.training.learner import Learner, choose_precision, learning_rate
 from sevenfold.training.loader import make_loader
-from sevenfold.training.models import build_model, load_weights
+from sevenfold.training.models import build_model, load_weights, to_input
 from sevenfold.training.outcome import describe, publish
 from sevenfold.training.place import Place
 from sevenfold.training.predict import log_probabilities, measure
@@ -31,6 +31,9 @@ from sevenfold.training.run import code_digest, finished, run_id, run_key, write
 from sevenfold.training.sampler import PlannedBatchSampler
 from sevenfold.training.steps import StepLog, drop_parts
 from sevenfold.training.task import Task, reading, resolve
+
+PREPARED = 2000
+"""Training images that a model sees to set itself up, if it has a method `prepare`."""
 
 
 def train(root: str, config: TrainConfig, place: Place, progress: Progress = silent) -> list[dict[str, Any]]:
@@ -234,9 +237,23 @@ def _new_model(task: Task, seed: int) -> torch.nn.Module:
         config.model, num_classes=len(task.classes), channels=config.channels, size=config.size,
         widths=config.widths, norm=config.norm,
     )  # fmt: skip
+    if hasattr(model, "prepare"):
+        _prepare(model, task)
     if config.init_from is not None:
         load_weights(model, weights_path(task.lake.store, config.init_from))
     return model
+
+
+def _prepare(model: torch.nn.Module, task: Task) -> None:
+    """Show the model the training images whose ids come first: on every rank the same ones, whatever the seed."""
+    rows = np.unique(task.layout.rows)[:PREPARED]
+    if not len(rows):
+        return
+    images = [
+        to_input(batch["images"][batch["mask"]], torch.device("cpu"), torch.contiguous_format)
+        for batch in make_loader(task.dataset, [rows[i : i + 500].tolist() for i in range(0, len(rows), 500)])
+    ]
+    model.prepare(torch.cat(images))  # type: ignore[operator]
 
 
 def _resume(

@@ -139,7 +139,7 @@ def test_out_of_fold_scores(toy_root: Path) -> None:
 
 def test_score_looks_at_mirror_images_too_if_the_model_was_trained_on_them(toy_root: Path) -> None:
     lake = Lake.open(toy_root)
-    for augment, views in ((["flip"], "flip"), ([], "one")):
+    for augment, views in ((["flip"], "flip"), (["flip", "shift"], "shift"), ([], "one")):
         result = score(str(toy_root), config(folds=2, epochs=1, augment=augment), ALONE)
         run = result["fold_runs"][0]
         about = json.loads((toy_root / "runs" / run / "config.json").read_text())
@@ -153,8 +153,12 @@ def test_score_looks_at_mirror_images_too_if_the_model_was_trained_on_them(toy_r
         with torch.inference_mode():
             images = to_input(batch["images"], torch.device("cpu"))
             logits = model(images)
-            if views == "flip":
+            if views != "one":
                 logits = (logits + model(images.flip(3))) / 2
+            if views == "shift":
+                padded = torch.nn.functional.pad(images, (1, 1, 1, 1), mode="reflect")
+                corners = [padded[:, :, at : at + 16, at : at + 16] for at in (0, 2)]
+                logits = logits / 2 + sum(model(x) + model(x.flip(3)) for x in corners) / 8
         assert np.allclose(np.array(table["probs"].to_pylist()), logits.softmax(1).numpy(), atol=1e-4)
 
 
