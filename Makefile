@@ -9,6 +9,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 STAMP := $(VENV)/.installed
 ROOMS := assets pipelines quality storage training
 
@@ -21,8 +22,8 @@ help: ## list the targets
 run: $(STAMP) ## run the demo: one full round of the loop on the embedded data
 	@$(BIN)/sevenfold demo
 
-test: $(STAMP) ## run all tests (choose some with ARGS="tests/storage -x")
-	@$(BIN)/pytest $(ARGS)
+test: $(STAMP) ## run all tests, JOBS at a time (choose some with ARGS="tests/storage -x")
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 ui: $(STAMP) ## open the demo in Dagster's web UI on 127.0.0.1:3000 (your own project: `sevenfold ui` in its folder)
 	@test -f demo/sevenfold.toml || { echo "There is no demo yet: make run"; exit 1; }
