@@ -115,7 +115,7 @@ def _beyond_rare(count: int, new: Column, old: Column) -> bool:
 
 
 def _ends(column: pa.ChunkedArray, low: float, high: float, margin: float) -> tuple[float, float]:
-    """Where far outside begins. A positive column with a long upper tail (incomes, sizes) has that end on a log scale."""
+    """Where far outside begins. Of a positive column with a long upper tail (incomes, sizes) that end is in logs."""
     middle = float(pc.quantile(column, 0.5)[0].as_py())
     slack = margin * (high - low)
     if low > 0 and high - middle > _SKEWED * (middle - low):
