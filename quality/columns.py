@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Kind = str
-"""number, bool, category, identifier, text, or empty (nothing but nulls)."""
+"""number, bool, category, identifier, text, empty (nothing but nulls), or other: times, lists, decimals, bytes."""
 
 MAX_CATEGORIES = 200
 """Different values of a text column up to which they are categories, if each is there twice on average."""
@@ -45,10 +45,15 @@ def _column(name: str, column: pa.ChunkedArray) -> Column:
     if nulls == n:
         return Column(name, "empty", n, nulls)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        column = column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
         ends = pc.min_max(column).as_py()
         return Column(name, "number", n, nulls, float(ends["min"]), float(ends["max"]))
     if pa.types.is_boolean(column.type):
         return Column(name, "bool", n, nulls, values=_counts(column))
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return Column(name, "other", n, nulls)
     kind = _kind_of_text(column)
     return Column(name, kind, n, nulls, values=_counts(column) if kind == "category" else None)
 

@@ -229,7 +229,13 @@ def result(effect: float, warn: float, fail: float) -> str:
 
 
 def too_few(check: str, subject: str, reference: str, n: int, m: int, policy: limits.Volatility, what: str) -> Verdict:
-    """The verdict where a test would not be worth its name."""
+    """The verdict where a test would not be worth its name, and why: nothing new (compacted), no reference, too few."""
+    if n == 0:
+        why = f"There are no new {what} since {reference}: there is nothing to compare with it."
+    elif m == 0:
+        why = f"{n} {what}, and {reference} has none to compare them with."
+    else:
+        why = f"{n} {what} against {m} of {reference}: a test needs {policy.min_n} on both sides."
     return Verdict(
         "volatility",
         check,
@@ -238,6 +244,6 @@ def too_few(check: str, subject: str, reference: str, n: int, m: int, policy: li
         reference=reference,
         n=n,
         thresholds=thresholds(policy),
-        message=f"{n} {what} against {m} of {reference}: a test needs {policy.min_n} on both sides.",
-        remedy=f"Wait for more {what}, or judge several batches together.",
+        message=why,
+        remedy=f"Wait for more {what}, or judge several batches together." if n and m else "",
     )

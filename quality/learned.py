@@ -117,7 +117,7 @@ def _mislabelled(ids: pa.ChunkedArray, labels: pa.ChunkedArray, predictions: pa.
 def _plots(labels: pa.ChunkedArray, el2n: np.ndarray, aum: np.ndarray, learned: np.ndarray) -> Mapping[str, Any]:
     """Histograms of EL2N and AUM, and the share never learned by class."""
     histograms = []
-    for name, values in (("EL2N", el2n[~np.isnan(el2n)]), ("AUM", aum)):
+    for name, values in (("EL2N", el2n[np.isfinite(el2n)]), ("AUM", aum[np.isfinite(aum)])):
         if len(values):
             low, high = np.quantile(values, [0.001, 0.999])
             counts, edges = np.histogram(np.clip(values, low, high), 40)

@@ -25,6 +25,15 @@ from sevenfold.quality.verdict import Verdict, missing
 MIN_N = 50
 """Rows on either side below which a column is not compared."""
 
+_RARE = 0.01
+"""The chance below which unknown categories are more than rare ones that the reference happened to miss."""
+
+_NOVEL = 0.05
+"""Unknown values expected where the reference has no value that is there once: a closed list, and a little doubt."""
+
+_SKEWED = 5
+"""A tail so many times as long above the median as below it is a long one."""
+
 _BARS = 12
 """Columns or languages that a plot shows."""
 
@@ -70,7 +79,7 @@ def changes(table: pa.Table, reference: pa.Table, policy: limits.Validity) -> li
         if old.kind in ("category", "bool"):
             found += _unknown(name, table[name], new, old, policy)
         if old.kind == "number":
-            found += _outside(name, table[name], old, policy)
+            found += _outside(name, table[name], reference[name], old, policy)
     return sorted(found, key=lambda c: (-c.weight, -(int(c.rows.sum()) if c.rows is not None else 0), c.column))
 
 
@@ -86,17 +95,43 @@ def _unknown(name: str, column: pa.ChunkedArray, new: Column, old: Column, polic
     strange = pc.and_(pc.is_valid(column), pc.invert(pc.is_in(column.cast(pa.string()), value_set=known)))
     rows = strange.to_numpy(zero_copy_only=False)
     count = int(rows.sum())
-    if not count or count <= policy.max_unknown_share * new.n:
+    if not count or count <= policy.max_unknown_share * new.n or not _beyond_rare(count, new, old):
         return []
     some = pc.unique(column.filter(strange)).cast(pa.string()).to_pylist()
     shown = ", ".join(repr(v[:30]) for v in some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
     return [Change(name, 1, f"{count:,} values that the reference does not know: {shown}", rows)]
 
 
-def _outside(name: str, column: pa.ChunkedArray, old: Column, policy: limits.Validity) -> list[Change]:
+def _beyond_rare(count: int, new: Column, old: Column) -> bool:
+    """Whether so many unknown values are more (1 %) than the rare values bring that a sample of this size misses.
+
+    The reference's values that are there once tell how often the next one is new (Good 1953); that share is itself
+    uncertain, so the count is beta-binomial.
+    """
+    from scipy.stats import betabinom
+
+    once, known = sum(k == 1 for k in (old.values or {}).values()), old.n - old.nulls
+    return bool(betabinom.sf(count - 1, new.n - new.nulls, once + _NOVEL, known - once) < _RARE)
+
+
+def _ends(column: pa.ChunkedArray, low: float, high: float, margin: float) -> tuple[float, float]:
+    """Where far outside begins. Of a positive column with a long upper tail (incomes, sizes) that end is in logs."""
+    middle = float(pc.quantile(column, 0.5)[0].as_py())
+    slack = margin * (high - low)
+    if low > 0 and high - middle > _SKEWED * (middle - low):
+        return low - slack, max(high + slack, high * (high / middle) ** (2 * margin))
+    return low - slack, high + slack
+
+
+def _outside(
+    name: str, column: pa.ChunkedArray, before: pa.ChunkedArray, old: Column, policy: limits.Validity
+) -> list[Change]:
     assert old.low is not None and old.high is not None
-    slack = policy.range_margin * (old.high - old.low)
-    out = pc.or_(pc.less(column, old.low - slack), pc.greater(column, old.high + slack))
+    if not np.isfinite([old.low, old.high]).all():
+        return []
+    least, most = _ends(before.cast(pa.float64(), safe=False), old.low, old.high, policy.range_margin)
+    column = column.cast(pa.float64(), safe=False)
+    out = pc.or_(pc.less(column, least), pc.greater(column, most))
     rows = pc.fill_null(out, False).to_numpy(zero_copy_only=False)
     count = int(rows.sum())
     if not count:
@@ -105,10 +140,13 @@ def _outside(name: str, column: pa.ChunkedArray, old: Column, policy: limits.Val
 
 
 def _type(kind: pa.DataType) -> str:
-    """number, bool or text: whole numbers that become fractions are no change."""
+    """number, bool, text, or Arrow's name: whole numbers that become fractions are no change."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return "number"
-    return "bool" if pa.types.is_boolean(kind) else "text"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "text"
+    return "bool" if pa.types.is_boolean(kind) else str(kind)
 
 
 def columns(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sevenfold.intervals import wilson
 from sevenfold.quality import policy as limits
@@ -24,9 +25,13 @@ from sevenfold.quality.verdict import Verdict, missing
 LEAST = 50
 """Fewer samples than this have no tails."""
 
+_SURE = 1.64
+"""Standard errors of its tail's slope that a reference is given: a small one warned of two batches in five without."""
+
 _SHOWN = 30
 _ENOUGH = 500_000
 _LEVEL = 1 / 255
+_TINY = 1e-12
 
 Columns = Mapping[str, np.ndarray]
 
@@ -61,14 +66,17 @@ KINDS = (
 """What is looked for. Blur is sharpness over contrast: a smooth sky is flat, not blurred."""
 
 
-def limit_of(measured: np.ndarray, factor: float, alpha: float) -> float:
+def limit_of(measured: np.ndarray, factor: float, alpha: float, sure: float = 0.0) -> float:
     """The log of the value below which a share of about ``alpha`` of float64 [n], all positive, is expected.
 
+    The slope comes from the lowest twentieth of the values, which gives it a standard error of 1 / sqrt(n / 20) of
+    itself; it is taken larger by ``sure`` of them, which matters where others are held to a small reference's limit.
     Every k-th value is enough where there are millions: rows lie in the order of their digests, which is no order.
     """
     some = measured[:: max(1, len(measured) // _ENOUGH)]
     low, near, quarter, middle = np.log(np.quantile(some, [0.01, 0.05, 0.25, 0.5]))
     slope = min((near - low) / math.log(5), 2 * (quarter - near) / math.log(5))
+    slope *= 1 + sure / math.sqrt(0.05 * len(measured))
     return float(min(near - slope * math.log(0.05 / alpha), middle - math.log(factor)))
 
 
@@ -88,9 +96,13 @@ def odd_images(
 
     Parameters
     ----------
-    rows, properties : id, width, height; id and the measured float columns, in the same order.
+    rows, properties : id, width, height; id and the measured float columns. They are joined by id; a value that is
+        not known (null, NaN, infinite) is not odd.
     """
+    rows, properties = _together(rows, properties)
     n = properties.num_rows
+    if reference_rows is not None and reference_properties is not None:
+        reference_rows, reference_properties = _together(reference_rows, reference_properties)
     own = reference_properties is None or reference_properties.num_rows < LEAST or reference_rows is None
     if n == 0 or (own and n < LEAST):
         why = f"{n} images have no distribution of their own to be odd in: {LEAST} are needed, or a reference."
@@ -101,9 +113,12 @@ def odd_images(
     told: dict[int, list[str]] = {}
     counts: dict[str, int] = {}
     for kind in KINDS:
-        here = kind.measure(mine)
-        there = here if own else kind.measure(usual)
-        limit = limit_of(there, kind.factor, policy.odd_alpha)
+        here = _positive(kind.measure(mine))
+        there = here if own else _positive(kind.measure(usual))
+        there = there[~np.isnan(there)]
+        if len(there) < LEAST:
+            continue
+        limit = limit_of(there, kind.factor, policy.odd_alpha, 0.0 if own else _SURE)
         odd = np.flatnonzero(here < math.exp(limit))
         counts[kind.name] = len(odd)
         beyond[odd] = np.maximum(beyond[odd], limit - np.log(here[odd]))
@@ -139,10 +154,25 @@ def odd_images(
     )
 
 
+def _together(rows: pa.Table, properties: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Both tables' rows of the samples that both have, in the order of `properties`."""
+    if rows["id"].equals(properties["id"]):  # the rule
+        return rows, properties
+    place = pc.index_in(properties["id"], value_set=rows["id"].combine_chunks())
+    return rows.take(place.drop_null()), properties.filter(pc.is_valid(place))
+
+
+def _positive(measured: np.ndarray) -> np.ndarray:
+    """float64 [n] that has a logarithm, or is NaN where nothing is known."""
+    return np.where(np.isfinite(measured), np.maximum(measured, _TINY), np.nan)
+
+
 def _columns(rows: pa.Table, properties: pa.Table) -> Columns:
     names = ("brightness", "contrast", "sharpness", "aspect")
-    found = {name: properties[name].to_numpy() for name in names}
+    found = {name: properties[name].to_numpy().astype(np.float64) for name in names}
     found["area"] = rows["width"].to_numpy().astype(np.float64) * rows["height"].to_numpy()
+    for name in ("aspect", "area"):  # also measured the other way round
+        found[name] = np.maximum(found[name], _TINY)
     return found
 
 

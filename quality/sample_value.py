@@ -109,11 +109,16 @@ def sample_value(
 
 
 def _chosen(rows: pa.Table, ids: pa.Array, split: str, most: int) -> pa.Table:
-    """Labelled samples of a split that have a vector; of many those with the smallest ids, which are hashes."""
+    """Labelled samples of a split that have a vector, by id; of many those with the smallest ids, which are hashes.
+
+    The bootstrap draws by position, so the order must not be the caller's.
+    """
     kept = pc.and_(pc.equal(rows["split"], split), pc.and_(pc.is_valid(rows["label"]), pc.is_in(rows["id"], ids)))
     columns = [c for c in ("id", "label", "batch") if c in rows.column_names]
     found = rows.select(columns).filter(kept)
-    return found.take(pc.select_k_unstable(found, most, [("id", "ascending")])) if found.num_rows > most else found
+    if found.num_rows > most:
+        found = found.take(pc.select_k_unstable(found, most, [("id", "ascending")]))
+    return found.sort_by("id")
 
 
 def _at(vectors: np.ndarray, ids: pa.Array, chosen: pa.Table) -> np.ndarray:

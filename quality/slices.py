@@ -113,7 +113,11 @@ def _columns(metadata: pa.Table, policy: limits.Variety) -> list[str]:
     if policy.slice_columns:
         return list(policy.slice_columns)
     named = [f.name for f in metadata.schema if f.name != "id" and _categorical(f.type)]
-    return [c for c in named if 2 <= pc.count_distinct(metadata[c]).as_py() <= MOST_VALUES]
+    return [c for c in named if 2 <= pc.count_distinct(_plain(metadata[c])).as_py() <= MOST_VALUES]
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _categorical(kind: pa.DataType) -> bool:

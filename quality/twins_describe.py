@@ -81,9 +81,9 @@ def describe(pixels: np.ndarray) -> Described:
     grey = 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]
     luma = _low(grey, LUMA)
     order = _ascending()
-    parts = [luma.reshape(n, -1)[:, 1:]]
+    parts = [luma.reshape(n, LUMA * LUMA)[:, 1:]]
     for difference in (rgb[0] - grey, rgb[2] - grey):
-        parts.append(_COLOUR_WEIGHT * _low(difference, COLOUR).reshape(n, -1))
+        parts.append(_COLOUR_WEIGHT * _low(difference, COLOUR).reshape(n, COLOUR * COLOUR))
     vectors = np.concatenate(parts, axis=1)[:, order]
     vectors /= (np.linalg.norm(vectors, axis=1) + _FLOOR)[:, None]
     hashes = [_hash(luma * signs) for signs in (1.0, _odd(LUMA))]
@@ -122,6 +122,6 @@ def _low(planes: np.ndarray, size: int) -> np.ndarray:
 
 def _hash(luma: np.ndarray) -> np.ndarray:
     """Perceptual hashes, int64 [n], of brightness coefficients [n, 8, 8]: which lie above their median."""
-    flat = luma.reshape(len(luma), -1)
+    flat = luma.reshape(len(luma), luma.shape[1] * luma.shape[2])
     bits = flat > np.median(flat, axis=1, keepdims=True)
     return np.packbits(bits, axis=1).view(">i8").astype(np.int64).ravel()

@@ -56,8 +56,19 @@ def selection_gain(
             message=f"{n} paired seeds; a gain with an interval needs {policy.min_pairs} with an accuracy each.",
             remedy="Train both selections with more seeds.",
         )
+    mean, spread = float(gains.mean()), float(gains.std(ddof=1))
+    if spread < 1e-9 and mean != 0:
+        return Verdict(
+            "value",
+            "selection_gain",
+            subject,
+            "not_measurable",
+            n=n,
+            reference=reference,
+            message=f"All {n} paired seeds gained the same ({100 * mean:+.2f} points): what chance does is not known.",
+            remedy="Train both selections with more seeds.",
+        )
     low, high = mean_interval(gains, policy.confidence)
-    mean = float(gains.mean())
     points = f"{100 * mean:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}) over {n} paired seeds"
     if low > 0:
         result, said, remedy = "pass", f"The {what} samples gained more than {reference}: {points}.", ""
@@ -67,7 +78,6 @@ def selection_gain(
     else:
         result, said = "warn", f"The {what} samples and {reference} cannot be told apart: {points}."
         remedy = "Train more seeds or add a larger queue before believing in either."
-    spread = float(gains.std(ddof=1))
     return Verdict(
         v="value",
         check="selection_gain",

@@ -95,11 +95,11 @@ def balance(rows: pa.Table, *, subject: str, policy: limits.Variety, classes: Se
 def duplicate_share(rows: pa.Table, *, subject: str, policy: limits.Variety, aliases: int = 0) -> Verdict:
     """The share of inputs that repeat pixels already there: other bytes with equal pixels, and aliases (equal bytes).
 
-    Findings: every sample after the first of its pixel digest.
+    Findings: every sample but the one with the smallest id of its pixel digest, by id.
     """
     n = rows.num_rows + aliases
-    again = repeated(rows["pixel_digest"])
-    repeats = int(again.sum())
+    found = _repeats_of(rows)
+    repeats = len(found)
     share = (repeats + aliases) / n if n else 0.0
     high = share > policy.max_duplicate_share
     return Verdict(
@@ -115,8 +115,18 @@ def duplicate_share(rows: pa.Table, *, subject: str, policy: limits.Variety, ali
         message=f"{repeats} samples repeat the pixels of another, and {aliases} inputs were byte-for-byte aliases "
         f"({share:.2%} of {n}).",
         remedy="Exclude the repeats listed; check whether the source delivers files twice." if high else "",
-        findings=tuple(rows["id"].filter(pa.array(again)).to_pylist()),
+        findings=tuple(found),
     )
+
+
+def _repeats_of(rows: pa.Table) -> list[str]:
+    """The ids of all but the smallest of each pixel digest, in order; a row without a digest repeats none."""
+    again = repeated(rows["pixel_digest"])
+    if not again.any():
+        return []
+    twice = pc.unique(rows["pixel_digest"].filter(pa.array(again))).drop_null()
+    alike = rows.select(["id", "pixel_digest"]).filter(pc.is_in(rows["pixel_digest"], value_set=twice)).sort_by("id")
+    return sorted(alike["id"].filter(pa.array(repeated(alike["pixel_digest"]))).to_pylist())
 
 
 def _effective(context: Context) -> Verdict:

@@ -117,7 +117,11 @@ def lead_time(records: Sequence[Mapping[str, Any]], *, now: float, subject: str,
     Reads ``times["modelled"]`` beside ``times["landed"]``. A batch that no model has learned yet counts with its age
     once that exceeds the SLO; before, its time is not known. Rejected batches are left out.
     """
-    times = {str(r["batch"]): r["times"] for r in records if r.get("status") != "rejected"}
+    times = {
+        str(r["batch"]): r["times"]
+        for r in records
+        if r.get("status") != "rejected" and r["times"].get("landed") is not None
+    }
     limit = policy.max_lead_seconds
     done = {b: max(0.0, t["modelled"] - t["landed"]) for b, t in times.items() if t.get("modelled") is not None}
     waiting = {b: now - t["landed"] for b, t in times.items() if b not in done and now - t["landed"] > limit}
@@ -242,12 +246,14 @@ def loader_idle(
     n, limit = len(took), policy.max_idle_share
     common = {"v": "velocity", "check": "loader_idle", "subject": subject, "n": n}
     thresholds = {"max_idle_share": limit, "min_steps": float(policy.min_steps)}
-    if n < policy.min_steps or took.sum() <= 0:
+    if n < policy.min_steps or not np.isfinite(waited + took).all() or took.sum() <= 0:
         return Verdict(
             **common,  # type: ignore[arg-type]
             result="not_measurable",
             thresholds=thresholds,
-            message=f"{n} steps were timed; the idle share needs {policy.min_steps}.",
+            message=f"{n} steps were timed; the idle share needs {policy.min_steps}."
+            if n < policy.min_steps
+            else "The steps have no times.",
         )
     share = float(waited.sum() / took.sum())
     interval = _ratio_interval(waited, took)

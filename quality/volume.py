@@ -64,6 +64,8 @@ def learning_curve(sizes: Sequence[float], errors: Sequence[float], *, subject: 
     Not measurable below ``min_sizes`` sizes with ``min_seeds`` runs each. Warns when the target needs more samples
     than ``max_samples`` (or than can be foreseen).
     """
+    known = [(s, e) for s, e in zip(sizes, errors, strict=True) if math.isfinite(e)]  # a run may have diverged
+    sizes, errors = [s for s, _ in known], [e for _, e in known]
     n = np.asarray(sizes, dtype=np.float64)
     kinds, runs = np.unique(n, return_counts=True)
     enough = int((runs >= policy.min_seeds).sum())

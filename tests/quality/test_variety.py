@@ -61,6 +61,7 @@ def test_equal_pixels_count_once(rows) -> None:
     table = rows(100, pixel_digest=digests)
     v = variety.duplicate_share(table, subject="b1", policy=LIMITS)
     ids = table["id"].to_pylist()
-    assert (v.result, v.statistic, v.findings) == ("warn", 0.02, (ids[1], ids[3]))
+    assert (v.result, v.statistic) == ("warn", 0.02)
+    assert v.findings == tuple(sorted(sorted([ids[0], ids[1], ids[3]])[1:]))  # the smallest id stands for the others
     assert variety.duplicate_share(rows(98), subject="b1", policy=LIMITS, aliases=2).statistic == 0.02
     assert variety.duplicate_share(rows(0), subject="b1", policy=LIMITS).result == "not_measurable"
