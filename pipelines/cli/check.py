@@ -12,7 +12,7 @@ import typer
 
 from sevenfold.pipelines.cli import verdicts as shown
 from sevenfold.pipelines.cli.console import example, print_json, progress, say
-from sevenfold.pipelines.cli.outputs import Outputs, Subject, one_subject
+from sevenfold.pipelines.cli.outputs import Outputs, Subject, one_subject, write_text
 from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
 
@@ -66,7 +66,7 @@ def check(
     at = session(context)
     outputs = Outputs(junit=junit, sarif=sarif, json=json, html=html, findings=findings, github=github)
     todo = _subjects(at, subject)
-    outputs.verify(len(todo))
+    outputs.verify(len(todo), also=write_baseline)
     if write_baseline is not None and len(todo) != 1:
         raise one_subject(len(todo), "--write-baseline")
     limits = _policy(at, policy) if todo else None
@@ -209,8 +209,7 @@ def _baseline(at: Session, name: str, folder: Path | None) -> Sequence[Verdict]:
 def _write_baseline(found: Subject, path: Path) -> None:
     from sevenfold.quality.baseline import to_json
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_json(found.verdicts, subject=found.name, at=time.time()), encoding="utf-8")
+    write_text(path, to_json(found.verdicts, subject=found.name, at=time.time()))
 
 
 CHECK = (
