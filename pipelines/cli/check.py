@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +75,8 @@ def check(
     # before anything is judged: of a version against itself, the verdicts of then count
     old = _baseline(at, against, None if baseline else _policy_folder(at, policy)) if against and todo else []
     with ExitStack() as open_until_written:
-        found = [_judged(at, *which, limits, reference, open_until_written) for which in todo]
+        with redirect_stdout(sys.stderr):  # your own check may print, and stdout may be a JSON document
+            found = [_judged(at, *which, limits, reference, open_until_written) for which in todo]
         if write_baseline is not None:
             _write_baseline(found[0], write_baseline)
         if against and limits:
