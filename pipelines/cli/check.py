@@ -191,7 +191,7 @@ def _baseline(at: Session, name: str, folder: Path | None) -> Sequence[Verdict]:
 
     file = Path(name) if folder is None else folder / name
     if file.is_file():
-        return from_json(file.read_text(encoding="utf-8"), where=str(file))
+        return from_json(file.read_bytes(), where=str(file))
     if file.suffix == ".json":
         raise SevenfoldError(
             "there is no such baseline", where=str(file), do=f"write it: sevenfold check ... --write-baseline {name}"
