@@ -111,6 +111,22 @@ def test_a_constant_column_and_categories_that_became_unique_warn() -> None:
     assert "constant: 3" in v.notes
 
 
+def test_columns_of_every_type_are_described_and_those_that_are_not_plain_left_out() -> None:
+    hours = pa.array([0, 3_600_000_000] * 4, pa.timestamp("us", "Europe/Berlin"))
+    table = pa.table({
+        "id": [str(i) for i in range(8)], "at": hours, "day": hours.cast(pa.date32()),
+        "cost": pa.array([1, 2] * 4, pa.decimal128(9, 2)),
+        "half": np.array([1, 2] * 4, np.float16), "large": pa.array(["a", "b"] * 4, pa.large_string()),
+        "coded": pa.array(["a", "b"] * 4).dictionary_encode(), "view": pa.array(["a", "b"] * 4, pa.string_view()),
+        "none": pa.nulls(8), "inner": [{"a": 1}] * 8, "many": [[1]] * 8, "bytes": [b"\xff"] * 8,
+    })  # fmt: skip
+    found = {name: column.kind for name, column in described(table).items()}
+    assert found == {
+        "at": "category", "day": "category", "cost": "number", "half": "number", "large": "category",
+        "coded": "category", "view": "category", "none": "empty",
+    }  # fmt: skip
+
+
 def test_damaged_and_empty_captions_are_found() -> None:
     texts = people()["caption"].to_pylist()
     texts[:7] = [
