@@ -96,6 +96,7 @@ def _unknown(name: str, column: pa.ChunkedArray, new: Column, old: Column, polic
 def _outside(name: str, column: pa.ChunkedArray, old: Column, policy: limits.Validity) -> list[Change]:
     assert old.low is not None and old.high is not None
     slack = policy.range_margin * (old.high - old.low)
+    column = column.cast(pa.float64(), safe=False)  # keys and nanoseconds of 64 bits are no exact floats
     out = pc.or_(pc.less(column, old.low - slack), pc.greater(column, old.high + slack))
     rows = pc.fill_null(out, False).to_numpy(zero_copy_only=False)
     count = int(rows.sum())

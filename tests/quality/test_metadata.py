@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sevenfold.quality import captions, languages, metadata
+from sevenfold.quality import captions, languages, metadata, volatility
 from sevenfold.quality.checks import judge
 from sevenfold.quality.columns import described
 from sevenfold.quality.context import Context
@@ -125,6 +126,17 @@ def test_columns_of_every_type_are_described_and_those_that_are_not_plain_left_o
         "at": "category", "day": "category", "cost": "number", "half": "number", "large": "category",
         "coded": "category", "view": "category", "none": "empty",
     }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("values", [[2**62, -(2**62)] * 200, [1e308, -1e308] * 200, [float("inf"), 1.0] * 200])
+def test_the_largest_numbers_crash_nothing(values: list[float]) -> None:
+    for now, before in ((people(age=values), people(seed=1)), (people(), people(seed=1, age=values))):
+        sides = [Context("b", "version", t, t.select(["id"]), 0.0, metadata=t) for t in (now, before)]
+        checks = [c for c in (*metadata.CHECKS, *volatility.CHECKS) if c.name in ("columns", "metadata_drift")]
+        found = {v.check: v for v in judge(replace(sides[0], reference=sides[1]), checks=checks)}
+        assert set(found) == {"columns", "metadata_drift"}
+        assert all(v.result != "crashed" for v in found.values()), [v.message for v in found.values()]
 
 
 def test_damaged_and_empty_captions_are_found() -> None:
