@@ -159,7 +159,7 @@ def write_scorecard(
     page = build_scorecard(lake, project, subject, verdicts, clock=clock)
     path = (out or project.folder / "reports" / f"{project.dataset}-{page.version}.html").absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, render(page).encode())
+    files.hand_out(path, render(page).encode())
     return path
 
 

@@ -145,7 +145,7 @@ def to_json(verdicts: Sequence[Verdict], *, subject: str, at: float) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def from_json(text: str, *, where: str) -> list[Verdict]:
+def from_json(text: str | bytes, *, where: str) -> list[Verdict]:
     """The verdicts of a baseline file. Raises SevenfoldError for anything else."""
     try:
         document: Any = json.loads(text)
@@ -153,7 +153,7 @@ def from_json(text: str, *, where: str) -> list[Verdict]:
             raise ValueError(f"its format is {document['format']!r}")
         subject = str(document["subject"])
         return [_verdict(row, subject) for row in document["verdicts"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise SevenfoldError(
             f"this is no baseline: {type(error).__name__}: {error}",
             where=where,

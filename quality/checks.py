@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from sevenfold.quality import catalogue
 from sevenfold.quality.context import Check, Context
 from sevenfold.quality.plugins import Broken, load
 from sevenfold.quality.suppressions import apply_suppressions
-from sevenfold.quality.verdict import VS, Verdict, missing
+from sevenfold.quality.verdict import VS, Verdict, missing, to_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.progress import Progress, silent
 
@@ -30,6 +31,9 @@ MODULES = (
 )
 """The modules of sevenfold.quality that hold checks, each in its `CHECKS`."""
 
+MOST_DATA = 2_000_000
+"""Characters of a verdict's data, as JSON, that are kept: ten times what a check should need for its plots."""
+
 
 def built_in() -> tuple[Check, ...]:
     """The checks that come with Sevenfold, in the order of the seven Vs."""
@@ -40,7 +44,7 @@ def built_in() -> tuple[Check, ...]:
 def registered() -> tuple[tuple[Check, ...], tuple[Broken, ...]]:
     """The built-in checks and those of installed packages, by V; and the packages' that cannot be used."""
     own = built_in()
-    others, broken = load(taken=[c.key for c in own])
+    others, broken = load(taken=[*catalogue.CHECKS, *(c.key for c in own)])
     return tuple(sorted([*own, *others], key=lambda c: VS.index(c.v))), tuple(broken)
 
 
@@ -81,15 +85,29 @@ def _answers(check: Check, context: Context) -> list[Verdict]:
     try:
         answer = check.run(context)
         told = [answer] if isinstance(answer, Verdict) else list(answer)
-        for x in told:
-            if not isinstance(x, Verdict):
-                raise TypeError(f"it answered with a {type(x).__name__}, not with a Verdict")
+        told = [_accepted(x, check, context.subject) for x in told]
     except SevenfoldError:
         raise
     except (Exception, SystemExit) as error:  # whatever it is, the other checks go on, and this one is told as crashed
         return [crashed(check, context.subject, error)]
     off = context.policy.disable  # a check may answer with the verdict of another name too
     return [_disabled(x.v, x.check, x.subject) if f"{x.v}.{x.check}" in off else x for x in told]
+
+
+def _accepted(x: object, check: Check, subject: str) -> Verdict:
+    """A verdict that can be stored and shown. Raises TypeError or ValueError for any other answer."""
+    if not isinstance(x, Verdict):
+        raise TypeError(f"it answered with a {type(x).__name__}, not with a Verdict")
+    if x.subject != subject:
+        raise ValueError(f"it answered about {x.subject!r}, and was asked about {subject!r}")
+    name = f"{x.v}.{x.check}"
+    if check.key not in catalogue.CHECKS and name in catalogue.CHECKS:
+        raise ValueError(f"it answered as {name}, which comes with Sevenfold")
+    size = sum(map(len, to_table([x])["data"].to_pylist()))  # raises for what is no JSON or no text
+    if size > MOST_DATA:
+        left = f" (Its plots are left out: {size:,} characters of data, and {MOST_DATA:,} are kept.)"
+        return replace(x, data={}, message=x.message + left)
+    return x
 
 
 def _disabled(v: str, check: str, subject: str) -> Verdict:
@@ -105,6 +123,11 @@ def crashed(check: Check, subject: str, error: BaseException) -> Verdict:
         check.name,
         subject,
         "crashed",
-        message=f"The check raised {type(error).__name__}: {error}{place}.",
+        message=_text(f"The check raised {type(error).__name__}: {str(error)[:2000]}{place}."),
         remedy="Report it, or mend your own check; nothing is known about the data from it.",
     )
+
+
+def _text(said: str) -> str:
+    """As UTF-8 can hold it: a message may quote half a character."""
+    return said.encode("utf-8", "backslashreplace").decode()

@@ -36,8 +36,28 @@ class Column:
 
 
 def described(table: pa.Table) -> dict[str, Column]:
-    """Every column but `id`, by name."""
-    return {name: _column(name, table[name]) for name in table.column_names if name != "id"}
+    """Every column but `id`, by name; those of nested values or bytes are left out, as at ingest.
+
+    Dates and times are told of as text: what a lake keeps is plain already, another table need not be.
+    """
+    columns = {name: _plain(table[name]) for name in table.column_names if name != "id"}
+    return {name: _column(name, column) for name, column in columns.items() if column is not None}
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The column as numbers, truth values or text; None where it is nested or bytes."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_temporal(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
+        return column.cast(pa.string())
+    if pa.types.is_nested(kind) or not (
+        pa.types.is_primitive(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    ):
+        return None
+    return column
 
 
 def _column(name: str, column: pa.ChunkedArray) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -146,6 +147,8 @@ class Check:
     def __post_init__(self) -> None:
         if self.v not in VS:
             raise ValueError(f"v is {self.v!r}; expected one of {', '.join(VS)}")
+        if not re.fullmatch("[a-z0-9_]+", self.name):
+            raise ValueError(f"a check's name is lower-case letters, digits and underscores, not {self.name!r}")
 
     @property
     def key(self) -> str:

@@ -18,6 +18,7 @@ EXAMPLES = 12
 """Pictures on each side."""
 
 _BINS = 24
+_FAR = 1e300  # beyond it the width of a bin would be infinite
 _SHOWN = 6  # variables with a histogram
 _BARS = 30  # categories drawn
 _CENTRAL = (0.025, 0.975)  # the reference's central range
@@ -133,6 +134,7 @@ def histogram(name: str, now: np.ndarray, before: np.ndarray) -> dict[str, Any]:
     """Both sides on common edges; values beyond these count in the outermost bin."""
     now, before = now.astype(np.float64), before.astype(np.float64)
     low, high = (float(q) for q in np.quantile(np.concatenate([now, before]), [0.005, 0.995]))
+    low, high = max(low, -_FAR), min(high, _FAR)
     if high <= low:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, _BINS + 1)

@@ -144,6 +144,8 @@ def _broken(values: pa.ChunkedArray, reduction: str, kwargs: dict[str, Any]) -> 
     if "value_set" in kwargs:
         return pc.invert(pc.is_in(values, value_set=pa.array(kwargs["value_set"])))
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    if pa.types.is_integer(values.type):  # one of 64 bits is no exact float, which the limit may be
+        values = values.cast(pa.float64(), safe=False)
     sides = [pc.less(values, low)] if low is not None else []
     sides += [pc.greater(values, high)] if high is not None else []
     return sides[0] if len(sides) == 1 else pc.or_(*sides) if sides else None

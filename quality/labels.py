@@ -340,7 +340,8 @@ def _annotators(context: Context) -> Verdict:
             "Keep each annotator's answer (id, annotator, label).",
         )
     return annotators(
-        context.annotations,
+        # what one person said twice is one answer: it is no agreement of several
+        context.annotations.group_by(["id", "annotator", "label"], use_threads=False).aggregate([]),
         context.rows,
         context.classes,
         subject=context.subject,

@@ -18,6 +18,13 @@ from sevenfold.storage.names import SPLITS
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # YAML's `yes` would be the limit 1
+            raise ValueError("a truth value is no limit")
+        return value
+
 
 class Validity(_Section):
     """Does it obey its declared form? (Schema, null and range rules live in the Great Expectations suite.)"""
@@ -302,7 +309,9 @@ def load_policy(path: str | Path | None = None, *, names: Collection[str] | None
 
     path = Path(path)
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        raw = yaml.safe_load(text)
+        _verify_keys(yaml.compose(text, yaml.SafeLoader), str(path))
     except FileNotFoundError:
         raise SevenfoldError(
             "there is no such file", where=str(path), expected="a policy file", do="write one with `sevenfold init`"
@@ -318,6 +327,31 @@ def load_policy(path: str | Path | None = None, *, names: Collection[str] | None
     return policy
 
 
+def _verify_keys(node: Any, where: str) -> None:
+    """Raises SevenfoldError for a key that stands twice in one mapping: YAML would take the last without a word."""
+    waiting, met = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or id(node) in met or not isinstance(node.value, list):  # an alias may lead back
+            continue
+        met.add(id(node))
+        seen: dict[str, int] = {}
+        for item in node.value:
+            key, inner = item if isinstance(item, tuple) else (None, item)
+            waiting.append(inner)
+            if key is None or not isinstance(key.value, str):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise SevenfoldError(
+                    f"the key {key.value!r} is there twice, in lines {seen[key.value]} and {line}",
+                    where=where,
+                    expected="every key once",
+                    do="keep one of them",
+                )
+            seen[key.value] = line
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean 'balance'?`, or nothing when no known word is like it."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
@@ -329,6 +363,17 @@ def _verify_names(policy: Policy, names: Collection[str], where: str) -> None:
     places = [(f"suppressions.{i}.check", s.check) for i, s in enumerate(policy.suppressions)]
     places += [(f"disable.{i}", name) for i, name in enumerate(policy.disable)]
     places += [("checks", name) for name in policy.checks]
+    from sevenfold.quality.catalogue import CHECKS
+
+    for name in policy.checks:
+        if name in CHECKS:
+            v = name.partition(".")[0]
+            raise SevenfoldError(
+                f"checks.{name}: this check comes with Sevenfold, and reads nothing here",
+                where=where,
+                expected="parameters of your own checks",
+                do=f"its limits are in the section {v}",
+            )
     for spot, name in places:
         if name not in names:
             mine = sorted(n for n in names if n.partition(".")[0] == name.partition(".")[0])
@@ -392,7 +437,8 @@ def _explain(error: ValidationError, where: str) -> SevenfoldError:
     spot = ".".join(keys)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] != "extra_forbidden":
-        found = f"{spot} is {first['input']!r}: {first['msg']}{more}" if keys else f"{first['msg']}{more}"
+        said = first["msg"].replace("valid tuple", "valid list").replace(" or instance of Policy", "")
+        found = f"{spot} is {first['input']!r}: {said}{more}" if keys else f"{said}{more}"
         return SevenfoldError(found, where=where, do="correct this value, or remove the line to take the default")
     known = _keys_of(first["loc"][:-1])
     return SevenfoldError(

@@ -95,6 +95,29 @@ def overwrite(temporary: Path, final: Path) -> None:
     fsync_folder(final.parent)
 
 
+def hand_out(path: Path, data: bytes) -> None:
+    """Write a file of the user's, whole or not at all; through a link, the file that it leads to.
+
+    What is no regular file (a pipe, /dev/stdout) is written into, never replaced; so is a file whose folder takes no
+    new names (read-only, or the file itself is a mount).
+    """
+    there = path.exists()
+    final = path.resolve()
+    try:
+        if there and not path.is_file():
+            path.write_bytes(data)
+            return
+        try:
+            replace(final, data)
+        except OSError as error:
+            if not there or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY):
+                raise
+            final.write_bytes(data)
+    except OSError as error:
+        error.filename = str(path)  # not the temporary name, and not none, as of a full disk
+        raise
+
+
 def compare_and_swap(path: Path, expected: bytes | None, data: bytes) -> None:
     """Replace `path` only while it still holds `expected` (None: while it is absent).
 

@@ -64,10 +64,15 @@ def print_json_rows(answer: Answer) -> None:
 
 def write_rows(table: pa.Table, path: Path) -> None:
     """A table as a Parquet file of the user's; folders on the way are made."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from sevenfold.storage import files
+
+    into = pa.BufferOutputStream()  # a writer of Arrow's own removes what it could not write, be it a device
+    pq.write_table(table, into)
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
+    files.hand_out(path, into.getvalue().to_pybytes())
 
 
 def write_parquet(answer: Answer, path: Path, lake: Path) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from sevenfold.pipelines.cli import verdicts as shown
 from sevenfold.pipelines.cli.console import example, print_json, progress, say
-from sevenfold.pipelines.cli.outputs import Outputs, Subject, one_subject
+from sevenfold.pipelines.cli.outputs import Outputs, Subject, one_subject, write_text
 from sevenfold.pipelines.cli.session import Session, session
 from sevenfold.storage.errors import SevenfoldError
 
@@ -66,7 +67,7 @@ def check(
     at = session(context)
     outputs = Outputs(junit=junit, sarif=sarif, json=json, html=html, findings=findings, github=github)
     todo = _subjects(at, subject)
-    outputs.verify(len(todo))
+    outputs.verify(len(todo), also=write_baseline)
     if write_baseline is not None and len(todo) != 1:
         raise one_subject(len(todo), "--write-baseline")
     limits = _policy(at, policy) if todo else None
@@ -74,7 +75,8 @@ def check(
     # before anything is judged: of a version against itself, the verdicts of then count
     old = _baseline(at, against, None if baseline else _policy_folder(at, policy)) if against and todo else []
     with ExitStack() as open_until_written:
-        found = [_judged(at, *which, limits, reference, open_until_written) for which in todo]
+        with redirect_stdout(sys.stderr):  # your own check may print, and stdout may be a JSON document
+            found = [_judged(at, *which, limits, reference, open_until_written) for which in todo]
         if write_baseline is not None:
             _write_baseline(found[0], write_baseline)
         if against and limits:
@@ -189,7 +191,7 @@ def _baseline(at: Session, name: str, folder: Path | None) -> Sequence[Verdict]:
 
     file = Path(name) if folder is None else folder / name
     if file.is_file():
-        return from_json(file.read_text(encoding="utf-8"), where=str(file))
+        return from_json(file.read_bytes(), where=str(file))
     if file.suffix == ".json":
         raise SevenfoldError(
             "there is no such baseline", where=str(file), do=f"write it: sevenfold check ... --write-baseline {name}"
@@ -209,8 +211,7 @@ def _baseline(at: Session, name: str, folder: Path | None) -> Sequence[Verdict]:
 def _write_baseline(found: Subject, path: Path) -> None:
     from sevenfold.quality.baseline import to_json
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_json(found.verdicts, subject=found.name, at=time.time()), encoding="utf-8")
+    write_text(path, to_json(found.verdicts, subject=found.name, at=time.time()))
 
 
 CHECK = (

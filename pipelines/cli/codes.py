@@ -9,6 +9,7 @@ import traceback
 
 import typer
 
+from sevenfold.pipelines.cli.console import visible
 from sevenfold.storage.errors import SevenfoldError
 
 OK, FAILED, WARNED, BROKEN = 0, 1, 2, 3
@@ -53,6 +54,7 @@ def report(error: BaseException, *, debug: bool) -> int:
 
 
 def _say(found: str, *, where: str = "", expected: str = "", do: str = "") -> None:
+    found, where, expected, do = ("\n".join(map(visible, t.split("\n"))) for t in (found, where, expected, do))
     lines = [f"error: {found}"]
     for name, text in (("where", where), ("expected", expected), ("what to do", do)):
         if text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sys
 import threading
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MARKS = {"pass": "green", "warn": "yellow", "fail": "bold red", "not_measurable": "dim", "crashed": "bold magenta"}
 """The colour of each verdict; its word is always printed too."""
+
+
+_STEERING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def example(*lines: str) -> str:
@@ -45,9 +49,19 @@ def _console(*, stderr: bool) -> Console:
 
 
 def say(text: str = "", style: str | None = None) -> None:
-    """A line on stdout."""
+    """A line on stdout, or several; see :func:`visible`."""
     console = stdout()
-    console.print(text, style=style, soft_wrap=not console.is_terminal)
+    console.print("\n".join(map(visible, text.split("\n"))), style=style, soft_wrap=not console.is_terminal)
+
+
+def visible(text: str) -> str:
+    """Text of the data's (a file name, a caption) as one line that commands nothing.
+
+    Control characters, which may steer a terminal or turn the text around, are shown as escapes; and what the runner of
+    GitHub's workflows would take for a command (`::error::` at the beginning of a line, `##[error]`) is broken up.
+    """
+    shown = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text).replace("##[", "#\\x23[")
+    return shown if not shown.lstrip().startswith("::") else shown.replace(":", "\\x3a", 1)
 
 
 def print_json(value: Any) -> None:
@@ -76,7 +90,7 @@ def print_table(
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(c[0], style=c[1]) if type(c) is tuple else Text(_cell(c)) for c in row))
+        table.add_row(*(Text(visible(c[0]), style=c[1]) if type(c) is tuple else Text(visible(_cell(c))) for c in row))
     stdout().print(table)
 
 

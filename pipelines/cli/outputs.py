@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -119,11 +120,17 @@ class Outputs:
     findings: Path | None = None
     github: bool = False
 
-    def verify(self, subjects: int) -> None:
-        """Raises SevenfoldError for what cannot be written, before anything is measured."""
-        for path in (self.junit, self.sarif, self.json, self.html, self.findings):
-            if path is not None and str(path) != "-" and path.is_dir():
-                raise SevenfoldError("this is a folder", where=str(path), expected="a file to write")
+    def verify(self, subjects: int, *, also: Path | None = None) -> None:
+        """Raises SevenfoldError for what cannot be written, before anything is measured; `also`: one more file."""
+        asked = [self.junit, self.sarif, self.html, self.findings, also]
+        files = [path for path in asked if path is not None]
+        if self.json is not None and str(self.json) != "-":
+            files.append(self.json)
+        for path in files:
+            _verify_file(path)
+        twice = [p for p, n in Counter(p.resolve() for p in files if p.is_file() or not p.exists()).items() if n > 1]
+        if twice:
+            raise SevenfoldError("two outputs would be this one file", where=str(twice[0]), expected="a file for each")
         if self.html is not None and subjects != 1:
             raise one_subject(subjects, "--html")
 
@@ -134,7 +141,7 @@ class Outputs:
         if self.junit is not None:
             from sevenfold.quality.junit import junit_xml
 
-            _text(self.junit, junit_xml(verdicts, name="sevenfold"))
+            write_text(self.junit, junit_xml(verdicts, name="sevenfold"))
         if self.json is not None and str(self.json) != "-":
             _json(self.json, document)
         if self.sarif is not None or self.findings is not None or self.github:
@@ -160,8 +167,7 @@ class Outputs:
                 print(line, file=stream)
             summary = os.environ.get("GITHUB_STEP_SUMMARY")
             if summary:
-                with Path(summary).open("a", encoding="utf-8") as file:
-                    file.write(page)
+                _append(Path(summary), page)
 
 
 def one_subject(found: int, option: str) -> SevenfoldError:
@@ -222,12 +228,37 @@ def _github(subjects: Sequence[Subject], tables: Sequence[pa.Table], code: int) 
     return lines, "\n".join(pages) + f"\nThe check {said} (exit code {code}).\n\n"
 
 
-def _text(path: Path, text: str) -> None:
+def _verify_file(path: Path) -> None:
+    """Raises SevenfoldError where no file can come to be."""
+    if path.is_dir():
+        raise SevenfoldError("this is a folder", where=str(path), expected="a file to write")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise SevenfoldError("this is a file, and no folder", where=str(above), expected=f"a folder for {path.name}")
+    if not os.access(path if path.exists() else above, os.W_OK):
+        raise SevenfoldError(
+            "there is no right to write here", where=str(path), expected="a file to write", do="choose another place"
+        )
+
+
+def _append(summary: Path, page: str) -> None:
+    """The page behind what other steps said. It is a courtesy: without it the check has still been made."""
+    try:
+        with summary.open("a", encoding="utf-8") as file:
+            file.write(page)
+    except OSError as error:
+        print(f"warning: no step summary: {error.strerror} ({summary})", file=sys.stderr)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file of the user's, in UTF-8; folders on the way are made."""
+    from sevenfold.storage import files
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    files.hand_out(path, text.encode())
 
 
 def _json(path: Path, document: Mapping[str, Any]) -> None:
     import json
 
-    _text(path, json.dumps(finite(document), indent=2, ensure_ascii=False, default=str, allow_nan=False) + "\n")
+    write_text(path, json.dumps(finite(document), indent=2, ensure_ascii=False, default=str, allow_nan=False) + "\n")

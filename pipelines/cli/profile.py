@@ -38,7 +38,7 @@ def profile_suite(
         seen = version_context(at.lake, at.project, ref, now=0.0)
         suite = profile(seen.rows, seen.properties, seen.metadata, classes=seen.classes, name=seen.subject)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, suite_text(suite).encode())
+    files.hand_out(path, suite_text(suite).encode())
     if json:
         print_json({"path": str(path), "expectations": len(suite["expectations"]), "version": seen.subject})
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sevenfold.pipelines.cli.console import MARKS, print_table, say, stdout
+from sevenfold.pipelines.cli.console import MARKS, print_table, say, stdout, visible
 
 if TYPE_CHECKING:
     from sevenfold.quality.verdict import Verdict
@@ -66,7 +66,7 @@ def show_table(title: str, verdicts: Sequence[Verdict], named: Named = list) -> 
     if missing:
         say("not measurable:", "dim")
     for v in missing:
-        say(f"  {v.v}.{v.check}: {v.message}", "dim")
+        say(f"  {v.v}.{v.check}: {visible(v.message)}", "dim")
     say()
 
 
@@ -76,11 +76,11 @@ def _details(verdicts: Sequence[Verdict], named: Named) -> None:
             continue
         blocking = " (blocking)" if x.blocking and x.result == "fail" else ""
         say(f"{x.result.upper()} {x.v}.{x.check}{blocking}", MARKS[x.result])
-        say(f"  {x.message}")
+        say(f"  {visible(x.message)}")
         if x.remedy:
-            say(f"  what to do: {x.remedy}")
+            say(f"  what to do: {visible(x.remedy)}")
         for i, key in enumerate(named(x.findings[:MOST_KEYS])):
-            say(f"    {key}{f': {x.notes[i]}' if x.notes else ''}", "dim")
+            say(f"    {visible(key)}{f': {visible(x.notes[i])}' if x.notes else ''}", "dim")
         if len(x.findings) > MOST_KEYS:
             say(f"    and {len(x.findings) - MOST_KEYS:,} more (--findings FILE)", "dim")
 

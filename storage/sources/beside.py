@@ -154,17 +154,29 @@ def read_table(path: Path) -> dict[str, pa.Array | list[Any]]:
             table = pq.read_table(path)
             return {name: table[name].combine_chunks() for name in table.column_names}
         with open(path, newline="", encoding="utf-8-sig") as f:
-            rows: list[dict[str, Any]]
             if suffix == "csv":
-                rows = [*csv.DictReader(f, strict=True)]
-            else:
-                rows = [json.loads(line) for line in f if line.strip()]
-                if not all(isinstance(row, dict) for row in rows):
-                    raise ValueError("a line is no object")
-        names = dict.fromkeys(name for row in rows for name in row if name is not None)
+                return _csv(f)
+            rows = [json.loads(line) for line in f if line.strip()]
+            if not all(isinstance(row, dict) for row in rows):
+                raise ValueError("a line is no object")
+        names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
     except (ValueError, csv.Error, pa.ArrowException, RecursionError) as e:  # UnicodeDecodeError is a ValueError
         raise SevenfoldError(f"it cannot be read ({str(e)[:200]})", where=str(path), do="save it as UTF-8") from None
+
+
+def _csv(lines: Iterable[str]) -> dict[str, list[Any]]:
+    """The columns of a CSV with a head; short rows end in nulls. Raises ValueError for what cannot be told apart."""
+    reader = csv.DictReader(lines, strict=True)
+    names = [*(reader.fieldnames or ())]
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        raise ValueError(f"two columns are called {twice!r}")
+    rows = [*reader]
+    long = next((i for i, row in enumerate(rows) if None in row), None)
+    if long is not None:
+        raise ValueError(f"row {long + 1} has more values than the head has names")
+    return {name: [row[name] for row in rows] for name in names}
 
 
 class _Joined:
@@ -251,6 +263,9 @@ def _matches(keys: Sequence[Any], paths: Sequence[str]) -> tuple[list[str | None
         text = "" if key is None else str(key).strip()
         path: str | None = text.removeprefix("./")
         if path not in exact:
+            text = text.replace("\\", "/")  # written on Windows
+            path = text.removeprefix("./")
+        if path not in exact:
             base = text.rpartition("/")[2]
             path = by_name.get(base, by_stem.get(base, "") if base else "")
             (several if path is None else lost if path == "" else []).append(text)
@@ -274,10 +289,12 @@ def _column(columns: Mapping[str, Any], names: Sequence[str], table: Path, what:
     by_name = {n.strip().lower(): n for n in reversed([*columns])}
     found = next((by_name[n] for n in names if n in by_name), None)
     if found is None:
+        parted = next((w for sign, w in ((";", "semicolons"), ("\t", "tabs")) if any(sign in n for n in columns)), "")
         raise SevenfoldError(
             f"no column names the {what}; there are {', '.join([*columns][:20]) or 'none'}",
             where=str(table),
             expected=f"a column called {', '.join(names)}",
+            do=f"it is parted by {parted}: save it with commas" if parted else "",
         )
     return found
 

@@ -257,3 +257,36 @@ def test_profile_suite_writes_a_suite_that_its_own_version_passes(project: Proje
             image.convert("L").save(file)
     assert project("check", "./other").code == 1
     assert os.path.exists("suite.json")
+
+
+def test_outputs_that_cannot_be_are_told_before_anything_is_measured(run: Project) -> None:
+    (run.folder / "file").write_text("")
+    for words in (
+        ("--junit", "images"), ("--write-baseline", "images"), ("--html", "file/page.html"),
+        ("--junit", "one", "--sarif", "./one"), ("--json", "one", "--write-baseline", "one"),
+    ):  # fmt: skip
+        done = run(*QUICK, "./images", *words)
+        assert done.code == 3 and "error: " in done.err and "unexpected" not in done.err, words
+    assert not Path("one").exists()
+
+
+def test_a_step_summary_that_cannot_be_written_is_a_warning(run: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(run.folder / "images"))
+    done = run(*QUICK, "./images", "--github")
+    assert done.code == 0 and "warning: no step summary: Is a directory" in done.err
+
+
+def test_names_of_files_command_neither_the_terminal_nor_the_runner(run: Project) -> None:
+    for name in (
+        "\x1b[31mred.png",
+        "a\n::error::b.png",
+        "::stop-commands::x.png",
+        "##[add-mask]x.png",
+        "\u202egnp.png",
+    ):
+        (run.folder / f"images/{name}").write_text("no picture")
+    told = [run(*QUICK, "./images", *words).out for words in ((), ("--verbose",))]
+    for name in (r"\x1b[31mred.png", r"#\x23[add-mask]x.png", r"\x3a:stop-commands::x.png"):
+        assert name in told[0]
+    assert not any("\x1b" in x or "##[" in x or "\u202e" in x for x in told)
+    assert not any(line.lstrip().startswith("::") for x in told for line in x.splitlines())

@@ -110,8 +110,13 @@ def test_a_baseline_file_says_the_same_as_the_verdicts_it_was_made_from() -> Non
     assert told[0] == told[1] and [v.result for v in told[0]] == ["pass", "pass"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "subject": "b", "verdicts": [{"v": 1}]}'])
-def test_a_file_that_is_no_baseline_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"format": 2}', '{"format": 1, "subject": "b", "verdicts": [{"v": 1}]}', "[" * 100_000, b"\xe9",
+     '{"format": 1, "subject": "b", "verdicts": [{"v": "variety", "check": "c", "result": "fail", "statistic": 1, '
+     '"interval": null, "effect": null, "n": 1e400, "findings": []}]}'],
+)  # fmt: skip
+def test_a_file_that_is_no_baseline_is_refused(text: str | bytes) -> None:
     with pytest.raises(SevenfoldError, match="no baseline") as caught:
         from_json(text, where="base.json")
     assert "base.json" in str(caught.value)

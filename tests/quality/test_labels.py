@@ -314,3 +314,13 @@ def test_poor_agreement_warns_and_few_answers_are_not_measurable() -> None:
     assert v.result == "warn" and "unsure" in v.message and "instructions" in v.remedy
     alone = table.slice(0, 400)
     assert checks.annotators(alone, known, CLASSES, subject="v1", policy=LIMITS).result == "not_measurable"
+
+
+def test_what_one_annotator_says_twice_is_no_agreement() -> None:
+    ids = [f"{i:04d}" for i in range(100)]
+    rows = pa.table({"id": ids, "label": ["cat", "dog"] * 50, "split": ["train"] * 100})
+    said = pa.table({"id": ids * 2, "annotator": ["ada"] * 200, "label": ["cat", "dog"] * 100})
+    context = Context("v1", "version", rows, rows.select(["id"]), 0.0, annotations=said)
+    (check,) = (c for c in checks.CHECKS if c.name == "annotators")
+    found = check.run(context)
+    assert found.result == "not_measurable"

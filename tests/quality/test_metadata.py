@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sevenfold.quality import captions, languages, metadata
+from sevenfold.quality import captions, languages, metadata, volatility
 from sevenfold.quality.checks import judge
 from sevenfold.quality.columns import described
 from sevenfold.quality.context import Context
@@ -109,6 +110,33 @@ def test_a_constant_column_and_categories_that_became_unique_warn() -> None:
     v = judged(now, people(seed=2))["variety.columns"]
     assert v.result == "warn" and set(v.findings) == {"column:age", "column:sex", "column:member"}
     assert "constant: 3" in v.notes
+
+
+def test_columns_of_every_type_are_described_and_those_that_are_not_plain_left_out() -> None:
+    hours = pa.array([0, 3_600_000_000] * 4, pa.timestamp("us", "Europe/Berlin"))
+    table = pa.table({
+        "id": [str(i) for i in range(8)], "at": hours, "day": hours.cast(pa.date32()),
+        "cost": pa.array([1, 2] * 4, pa.decimal128(9, 2)),
+        "half": np.array([1, 2] * 4, np.float16), "large": pa.array(["a", "b"] * 4, pa.large_string()),
+        "coded": pa.array(["a", "b"] * 4).dictionary_encode(), "view": pa.array(["a", "b"] * 4, pa.string_view()),
+        "none": pa.nulls(8), "inner": [{"a": 1}] * 8, "many": [[1]] * 8, "bytes": [b"\xff"] * 8,
+    })  # fmt: skip
+    found = {name: column.kind for name, column in described(table).items()}
+    assert found == {
+        "at": "category", "day": "category", "cost": "number", "half": "number", "large": "category",
+        "coded": "category", "view": "category", "none": "empty",
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("values", [[2**62, -(2**62)] * 200, [1e308, -1e308] * 200, [float("inf"), 1.0] * 200])
+def test_the_largest_numbers_crash_nothing(values: list[float]) -> None:
+    for now, before in ((people(age=values), people(seed=1)), (people(), people(seed=1, age=values))):
+        sides = [Context("b", "version", t, t.select(["id"]), 0.0, metadata=t) for t in (now, before)]
+        checks = [c for c in (*metadata.CHECKS, *volatility.CHECKS) if c.name in ("columns", "metadata_drift")]
+        found = {v.check: v for v in judge(replace(sides[0], reference=sides[1]), checks=checks)}
+        assert set(found) == {"columns", "metadata_drift"}
+        assert all(v.result != "crashed" for v in found.values()), [v.message for v in found.values()]
 
 
 def test_damaged_and_empty_captions_are_found() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import sevenfold
-from sevenfold.quality.checks import judge
+from sevenfold.quality.checks import MOST_DATA, judge
 from sevenfold.quality.context import Check, Context
 from sevenfold.quality.policy import Policy, load_policy
-from sevenfold.quality.verdict import Verdict
+from sevenfold.quality.verdict import Verdict, to_table
 from sevenfold.storage.errors import SevenfoldError
 
 DOCS = Path(__file__).parents[2] / "docs/checks.md"
@@ -152,3 +152,38 @@ def test_a_check_that_nobody_knows_is_an_error_that_names_the_nearest(tmp_path: 
     with pytest.raises(SevenfoldError) as caught:
         load_policy(path, names={c.key for c in built_in()})
     assert said in str(caught.value) and str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"data": {"bars": object()}}, "not JSON serializable"),
+        ({"data": {"series": float("nan")}}, "not JSON compliant"),
+        ({"message": "half a \ud800character"}, "surrogates not allowed"),
+        ({"subject": "another"}, "it answered about 'another'"),
+        ({"check": "balance"}, "variety.balance, which comes with Sevenfold"),
+    ],
+)
+def test_an_answer_that_cannot_be_kept_is_a_crash_of_its_check_alone(rows, properties, given, said: str) -> None:
+    table = rows(3)
+    context = Context("b", "batch", table, properties(table), 0.0)
+    answer = {"v": "variety", "check": "mine", "subject": "b", "result": "fail"} | given
+    fine = Check("variety", "fine", lambda c: Verdict("variety", "fine", c.subject, "pass"))
+    found = judge(context, checks=[Check("variety", "mine", lambda c: Verdict(**answer)), fine])
+    assert [(v.check, v.result) for v in found] == [("mine", "crashed"), ("fine", "pass")]
+    assert said in found[0].message
+    assert to_table(found).num_rows == 2
+
+
+def test_too_much_data_for_plots_is_left_out_and_said(rows, properties) -> None:
+    table = rows(3)
+    large = Verdict("variety", "mine", "b", "fail", findings=("a",), data={"x": "y" * (MOST_DATA + 1)})
+    (found,) = judge(
+        Context("b", "batch", table, properties(table), 0.0), checks=[Check("variety", "mine", lambda c: large)]
+    )
+    assert (found.result, found.data, found.findings) == ("fail", {}, ("a",)) and "plots are left out" in found.message
+
+
+def test_a_name_that_no_policy_can_write_is_refused() -> None:
+    with pytest.raises(ValueError, match="lower-case"):
+        Check("variety", "Dark-Share", leaves)

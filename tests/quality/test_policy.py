@@ -35,6 +35,11 @@ def test_every_v_has_a_section_and_every_threshold_a_comment() -> None:
         ("suppressions: [{chek: variety.balance}]", "did you mean 'check'"),
         ("variety: {min_slice: -1}", "variety.min_slice is -1"),
         ("variety: [", "not YAML"),
+        ("variety: {min_slice: 3}\nvariety: {min_slice: 5}", "'variety' is there twice, in lines 1 and 2"),
+        ("validity: {max_rejected_share: yes}", "a truth value is no limit"),
+        ("a: &a [*a]", "unknown key 'a'"),
+        ("- a", "Input should be a valid dictionary"),
+        ("disable: validity.suite", "valid list"),
         ("suppressions: [{check: balance, reviewer: a, until: 2030-01-01, reason: r}]", "suppressions.0.check"),
     ],
 )
@@ -43,6 +48,12 @@ def test_a_wrong_file_says_what_and_what_to_do(tmp_path: Path, text: str, said: 
     with pytest.raises(SevenfoldError) as caught:
         load_policy(path)
     assert said in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_limits_of_a_built_in_check_are_not_taken_where_nobody_reads_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "checks: {variety.balance: {min_balance: 0.5}}")
+    with pytest.raises(SevenfoldError, match="in the section variety"):
+        load_policy(path, names={"variety.balance"})
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,3 +119,20 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space"):
         write_parquet(LocalStore(tmp_path), "b", [INDEX.empty_table()], INDEX, overwrite=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_the_users_is_replaced_whole_and_a_device_never(tmp_path: Path) -> None:
+    real, link, pipe = tmp_path / "real.html", tmp_path / "link.html", tmp_path / "pipe"
+    real.write_bytes(b"old")
+    link.symlink_to(real)
+    files.hand_out(link, b"new")
+    assert link.is_symlink() and real.read_bytes() == b"new"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files.hand_out(pipe, b"said")
+    assert os.read(end, 9) == b"said" and not pipe.is_file()
+    os.close(end)
+    with pytest.raises(OSError, match="full") as error:
+        files.hand_out(Path("/dev/full"), b"data")
+    assert error.value.filename == "/dev/full" and Path("/dev/full").is_char_device()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.html", "pipe", "real.html"]

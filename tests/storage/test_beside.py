@@ -126,3 +126,27 @@ def test_annotations_are_kept_by_sample_and_go_with_it(lake: Lake, images: Path,
     carry_out(lake.store, request, find(lake.store, request), "asked", clock=lambda: 5.0)
     left = lake.annotations("d")
     assert left is not None and set(left["id"].to_pylist()) == {ids["b.png"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("path;label\na.png;cat\n", "it is parted by semicolons"),
+        ("path,label,label\na.png,cat,dog\n", "two columns are called 'label'"),
+        ("path,label\na.png,cat,dog\n", "row 1 has more values than the head has names"),
+        ("photo,label\n", "there are photo, label"),
+        ("", "there are none"),
+    ],
+)
+def test_a_csv_that_can_be_read_in_two_ways_is_refused(images: Path, tmp_path: Path, text: str, said: str) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text(text)
+    with pytest.raises(SevenfoldError, match=said):
+        Beside(open_source(str(images)), Table(table)).inputs  # noqa: B018
+
+
+def test_a_table_written_on_windows_names_the_same_images(images: Path, tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_bytes("\ufeffpath,label\r\none\\d.png,cat\r\n.\\two\\d.png,dog\r\n..\\..\\etc\\none.png,x\r\n".encode())
+    found = {i.path: i.label for i in Beside(open_source(str(images)), Table(table)).inputs if i.label}
+    assert found == {"one/d.png": "cat", "two/d.png": "dog"}
