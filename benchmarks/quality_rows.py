@@ -41,12 +41,13 @@ def words(codes: np.ndarray, names: tuple[str, ...]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(names)).cast(pa.string())
 
 
-def rows_of(seed: int, n: int) -> dict[str, pa.Table]:
-    """One piece of each table: rows, properties and metadata."""
+def rows_of(seed: int, first: int, n: int) -> dict[str, pa.Table]:
+    """The piece of each table that begins at row `first`: rows, properties and metadata."""
     from sevenfold.storage.index import PROPERTIES
 
     chance = np.random.default_rng(seed)
     ids = digests(chance, n)
+    counted = pa.array(np.arange(first, first + n)).cast(pa.string())
     same = np.zeros(n, np.int32)
     side = pa.array(np.full(n, 32, np.int32))
     splits = np.searchsorted([0.8, 0.9], chance.random(n)).astype(np.int32)
@@ -54,7 +55,7 @@ def rows_of(seed: int, n: int) -> dict[str, pa.Table]:
         {
             "id": ids, "batch": words(same, ("b",)), "shard": pa.nulls(n, pa.string()), "ext": words(same, ("jpg",)),
             "offset": pa.array(np.arange(n, dtype=np.int64)), "size": pa.array(chance.integers(700, 1300, n)),
-            "path": pa.compute.binary_join_element_wise(pa.array(np.arange(n)).cast(pa.string()), ".jpg", ""),
+            "path": pa.compute.binary_join_element_wise(counted, ".jpg", ""),
             "width": side, "height": side, "channels": pa.array(np.full(n, 3, np.int32)), "mode": words(same, ("RGB",)),
             "format": words(same, ("JPEG",)), "pixel_digest": digests(chance, n),
             "phash": pa.array(chance.integers(-(2**63), 2**63 - 1, n)),
@@ -71,7 +72,7 @@ def rows_of(seed: int, n: int) -> dict[str, pa.Table]:
         "age": pa.array(chance.integers(0, 90, n), mask=chance.random(n) < 0.02),
         "score": pa.array(chance.normal(size=n)),
         "country": words(chance.integers(0, 40, n, dtype=np.int32), tuple(f"c{i}" for i in range(40))),
-        "caption": pa.compute.binary_join_element_wise(captions, pa.array(np.arange(n)).cast(pa.string()), " "),
+        "caption": pa.compute.binary_join_element_wise(captions, counted, " "),
     }
     return {"rows": rows, "properties": pa.table({"id": ids, **measured}), "metadata": pa.table({"id": ids, **said})}
 
@@ -80,7 +81,7 @@ def write(folder: Path, name: str, seed: int, rows: int) -> None:
     """The three tables of one version as Arrow files, piece by piece."""
     writers: dict[str, pa.RecordBatchWriter] = {}
     for number, start in enumerate(range(0, rows, PIECE)):
-        for kind, table in rows_of(seed + number, min(PIECE, rows - start)).items():
+        for kind, table in rows_of(seed + number, start, min(PIECE, rows - start)).items():
             if kind not in writers:
                 writers[kind] = pa.ipc.new_file(str(folder / f"{name}-{kind}.arrow"), table.schema)
             writers[kind].write_table(table)
