@@ -13,6 +13,7 @@ from sevenfold.intervals import wilson
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
 from sevenfold.quality.drifted import result
+from sevenfold.quality.keys64 import places
 from sevenfold.quality.verdict import Verdict, missing
 
 _SHOWN = 20  # classes of the matrix
@@ -26,13 +27,13 @@ def label_change(
     A label given where there was none, or taken away, is a change too; none on both sides is not counted. Findings: the
     samples, those of the commonest change first.
     """
-    place = pc.index_in(rows["id"], value_set=reference_rows["id"].combine_chunks())
-    both = place.is_valid()
-    ids, label = rows["id"].filter(both), rows["label"].filter(both)
-    before = reference_rows["label"].take(place.filter(both).combine_chunks())
+    place = places(rows["id"], reference_rows["id"])
+    both = np.flatnonzero(place >= 0)
+    label = rows["label"].take(pa.array(both))
+    before = reference_rows["label"].take(pa.array(place[both]))
     some = pc.or_(label.is_valid(), before.is_valid())
-    ids, label, before = ids.filter(some), label.filter(some), before.filter(some)
-    n = len(ids)
+    both, label, before = both[np.asarray(some)], label.filter(some), before.filter(some)
+    n = len(both)
     thresholds = {"warn_label_change": policy.warn_label_change, "fail_label_change": policy.fail_label_change}
     if n < policy.min_n:
         return Verdict(
@@ -46,7 +47,8 @@ def label_change(
             message=f"{n} labelled samples are in {reference} too; {policy.min_n} are needed.",
         )
     changed = pc.not_equal(pc.fill_null(label, ""), pc.fill_null(before, ""))
-    ids, label, before = ids.filter(changed), label.filter(changed), before.filter(changed)
+    label, before = label.filter(changed), before.filter(changed)
+    ids = rows["id"].take(pa.array(both[np.asarray(changed)]))
     counts = _transitions(before, label)
     low, high = wilson(len(ids), n)
     share = len(ids) / n

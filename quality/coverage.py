@@ -177,7 +177,7 @@ def _alone(check: str, subject: str) -> Verdict:
 
 def _pair(context: Context, *, fresh: bool) -> tuple[Points | None, Points | None]:
     """(the subject's points, the reference's where one producer made both)."""
-    own = (context.fresh if fresh else context).embeddings
+    own = context.fresh_embeddings if fresh else context.embeddings
     if own is None:
         return None, None
     own = own.unseen

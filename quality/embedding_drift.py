@@ -234,7 +234,7 @@ def _remedy(fired: bool) -> str:
 
 
 def _run(context: Context, name: str) -> Verdict:
-    now, before = context.fresh.embeddings, context.reference.embeddings if context.reference else None
+    now, before = context.fresh_embeddings, context.reference.embeddings if context.reference else None
     if now is None or before is None:
         return missing(
             "volatility",
@@ -251,7 +251,7 @@ def _run(context: Context, name: str) -> Verdict:
         subject=context.subject,
         reference=context.reference_name or "the reference",
         policy=context.policy.volatility,
-        properties=(context.fresh.properties, context.reference.properties) if context.reference else None,
+        properties=(context.properties, context.reference.properties) if context.reference else None,
     )
 
 

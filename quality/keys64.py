@@ -89,6 +89,26 @@ def among(column: pa.ChunkedArray, others: pa.ChunkedArray) -> np.ndarray:
     return member(numbers(column), known)
 
 
+def places(column: pa.ChunkedArray, others: pa.ChunkedArray) -> np.ndarray:
+    """int64 [n]: the place of each key among some others, each of which is there once; -1 for none. As `among`."""
+    width = one_width(column)
+    if not width or width != one_width(others):
+        there = pc.index_in(column, value_set=others.combine_chunks(), skip_nulls=True)
+        return np.asarray(pc.fill_null(there, -1).to_numpy().astype(np.int64))
+    known = numbers(others)
+    order = np.argsort(known)
+    known = known[order]
+    keys = numbers(column)
+    out = np.empty(len(keys), np.int64)
+    for start in range(0, len(keys), _STEP):
+        part = keys[start : start + _STEP]
+        sort = np.argsort(part)  # as in `member`
+        part = part[sort]
+        place = np.minimum(np.searchsorted(known, part), len(known) - 1)
+        out[start + sort] = np.where(known[place] == part, order[place], -1)
+    return out
+
+
 _STEP = 1 << 20
 """Keys looked up at once."""
 

@@ -19,7 +19,6 @@ from sevenfold.quality import captions
 from sevenfold.quality import policy as limits
 from sevenfold.quality.columns import Column, described
 from sevenfold.quality.context import Check, Context
-from sevenfold.quality.keys64 import among
 from sevenfold.quality.verdict import Verdict, missing
 
 MIN_N = 50
@@ -267,12 +266,8 @@ def _before(context: Context) -> pa.Table | None:
 
 
 def _fresh(context: Context) -> pa.Table | None:
-    """The metadata of samples that the reference does not have. (Context.fresh would filter all other tables too.)"""
-    table, before = context.metadata, _before(context)
-    if table is None or before is None:
-        return table
-    known = among(table["id"], before["id"])
-    return table.filter(pa.array(~known)) if known.any() else table
+    """The metadata of samples that the reference does not have, where there is something to compare it with."""
+    return context.metadata if _before(context) is None else context.fresh("metadata")
 
 
 def _columns(context: Context) -> Verdict:

@@ -85,7 +85,7 @@ def _columns(metadata: pa.Table, kinds: Mapping[str, str], gaps: set[str]) -> di
 
 
 def _metadata(context: Context) -> Verdict:
-    now, before = context.fresh.metadata, context.reference.metadata if context.reference else None
+    now, before = context.fresh("metadata"), context.reference.metadata if context.reference else None
     if now is None or before is None:
         return missing(
             "volatility",

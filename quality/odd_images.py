@@ -10,7 +10,7 @@ beyond. A few percent of odd images do not move these quantiles far (the slope i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,9 +107,9 @@ def odd_images(
     if n == 0 or (own and n < LEAST):
         why = f"{n} images have no distribution of their own to be odd in: {LEAST} are needed, or a reference."
         return missing("variety", "odd_images", subject, why)
-    mine = _columns(rows, properties)
-    usual = mine if own else _columns(reference_rows, reference_properties)
-    beyond = np.full(n, -np.inf)
+    mine = _Measured(rows, properties)
+    usual = mine if own else _Measured(reference_rows, reference_properties)
+    beyond = np.full(n, -np.inf, np.float32)
     told: dict[int, list[str]] = {}
     counts: dict[str, int] = {}
     for kind in KINDS:
@@ -123,8 +123,9 @@ def odd_images(
         counts[kind.name] = len(odd)
         beyond[odd] = np.maximum(beyond[odd], limit - np.log(here[odd]))
         shares = _shares(there, here[odd])
-        for i, share in zip(odd.tolist(), shares, strict=True):
-            value = _number(mine["area" if kind.shown == "pixels" else kind.shown][i])
+        values = mine["area" if kind.shown == "pixels" else kind.shown][odd].tolist()
+        for i, share, shown in zip(odd.tolist(), shares, values, strict=True):
+            value = _number(shown)
             told.setdefault(i, []).append(f"{kind.name} ({kind.shown} {value}, {share} of the reference)")
     found = np.array(sorted(told, key=lambda i: (-beyond[i], i)), dtype=np.int64)
     share, interval = len(found) / n, wilson(len(found), n)
@@ -167,13 +168,24 @@ def _positive(measured: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(measured), np.maximum(measured, _TINY), np.nan)
 
 
-def _columns(rows: pa.Table, properties: pa.Table) -> Columns:
-    names = ("brightness", "contrast", "sharpness", "aspect")
-    found = {name: properties[name].to_numpy().astype(np.float64) for name in names}
-    found["area"] = rows["width"].to_numpy().astype(np.float64) * rows["height"].to_numpy()
-    for name in ("aspect", "area"):  # also measured the other way round
-        found[name] = np.maximum(found[name], _TINY)
-    return found
+class _Measured(Mapping[str, np.ndarray]):
+    """The measured columns as arrays, each made when it is asked for: all at once are a gigabyte at 10^7 rows."""
+
+    def __init__(self, rows: pa.Table, properties: pa.Table) -> None:
+        self._rows, self._properties = rows, properties
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name == "area":
+            area = self._rows["width"].to_numpy() * self._rows["height"].to_numpy().astype(np.float64)
+            return np.maximum(area, _TINY)
+        found = np.asarray(self._properties[name].to_numpy())
+        return np.maximum(found, _TINY) if name == "aspect" else found  # also measured the other way round
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._properties.column_names, "area"))
+
+    def __len__(self) -> int:
+        return self._properties.num_columns + 1
 
 
 def _shares(usual: np.ndarray, values: np.ndarray) -> list[str]:

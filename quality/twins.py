@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sevenfold.intervals import wilson
 from sevenfold.quality import policy as limits
 from sevenfold.quality.context import Check, Context
+from sevenfold.quality.keys64 import repeated
 from sevenfold.quality.twins_pairs import Twins, find_twins, leaks
 from sevenfold.quality.verdict import Verdict
 
 DRAWN = 200
 """Pairs that a verdict holds to be drawn."""
+
+HASHED = 1_000_000
+"""Rows up to which close hashes are paired where no pixels confirm them: beyond, chance alone makes such pairs."""
+
+UNSEEN = f"of more than {HASHED:,} samples that takes their pixels"
+"""Why not."""
 
 REMEDY = "`sevenfold review --exclude-twins --commit`"
 """The one command that excludes the train-side twins, and undoes nothing else."""
@@ -152,19 +161,29 @@ def _count(column: pa.ChunkedArray, value: str) -> int:
 def _twins(context: Context) -> list[Verdict]:
     """Both checks from one search. Without a reader of pixels only equal pixels and close hashes are known."""
     policy = context.policy
+    hashed = context.read_pixels is not None or context.rows.num_rows <= HASHED
     found = find_twins(
-        context.rows, context.read_pixels, policy=policy.veracity, described=context.described,
-        embeddings=context.embeddings,
+        context.rows if hashed else _copies(context.rows), context.read_pixels, policy=policy.veracity,
+        described=context.described, embeddings=context.embeddings,
     )  # fmt: skip
     counted = context.rows.group_by("split").aggregate([([], "count_all")]).sort_by("split")
     splits = list(zip(counted["split"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+    crossing = cross_split_duplicates(found, subject=context.subject, n=context.rows.num_rows, policy=policy.veracity)
+    if not hashed:
+        crossing = replace(crossing, message=f"{crossing.message} Near twins were not looked for: {UNSEEN}.")
     return [
-        cross_split_duplicates(found, subject=context.subject, n=context.rows.num_rows, policy=policy.veracity),
+        crossing,
         near_duplicates(found, splits, subject=context.subject, policy=policy.variety)
         if context.read_pixels is not None
         else Verdict("variety", "near_duplicates", context.subject, "not_measurable", n=context.rows.num_rows,
                      message="There were no pixels to compare.", remedy="Check a version, whose pictures are at hand."),
     ]  # fmt: skip
+
+
+def _copies(rows: pa.Table) -> pa.Table:
+    """Those rows whose pixels another row has too."""
+    rows = rows.select(["id", "split", "pixel_digest", "phash"])
+    return rows.take(pa.array(np.flatnonzero(repeated(rows["pixel_digest"]))))
 
 
 CHECKS = (Check("veracity", "cross_split_duplicates", _twins, ("version",)),)

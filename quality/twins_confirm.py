@@ -1,8 +1,8 @@
 """Is it the same picture? Two small pictures are aligned (flip, shift, crop) and correlated; one calibrated score.
 
 The middle of each picture is looked for in the other, which is also enlarged a little in case it is a crop: normalised
-cross-correlation (Lewis 1995), all shifts at once by FFT. Brightness and its edges must both agree: brightness by
-itself takes every sky for every other, and edges by themselves fear compression.
+cross-correlation (Lewis 1995), all shifts at once by FFT but for thumbnails. Brightness and its edges must both agree:
+brightness by itself takes every sky for every other, and edges by themselves fear compression.
 """
 
 from __future__ import annotations
@@ -209,10 +209,7 @@ def _search(template: np.ndarray, searched: np.ndarray) -> tuple[np.ndarray, np.
     size = inner * inner
     least = size * np.square(np.array(_FLAT, np.float32))[:, None]
     power = np.square(middle).sum((2, 3))[:, :, None] + least
-    padded = np.zeros_like(searched)
-    padded[:, :, :inner, :inner] = middle
-    spectrum = np.fft.rfft2(searched) * np.conj(np.fft.rfft2(padded))
-    cross = np.fft.irfft2(spectrum, s=(side, side))[:, :, :shifts, :shifts].reshape(n, 2, -1)
+    cross = (_directly if side == THUMB else _by_spectra)(middle, searched, shifts).reshape(n, 2, -1)
     flat, boxes = searched.reshape(2 * n, -1), _boxes(side, inner)
     total, squares = ((x @ boxes).reshape(n, 2, -1) for x in (flat, np.square(flat)))
     variance = np.maximum(squares - np.square(total) / size, 0) + least
@@ -221,6 +218,26 @@ def _search(template: np.ndarray, searched: np.ndarray) -> tuple[np.ndarray, np.
     rows = np.arange(n)
     down, right = np.divmod(best, shifts)
     return scores[rows, 0, best], scores[rows, 1, best], down - margin, right - margin
+
+
+def _directly(middle: np.ndarray, searched: np.ndarray, shifts: int) -> np.ndarray:
+    """Products of the middles with every window, [n, 2, shifts, shifts]: for thumbnails a sixth of the FFTs' time."""
+    inner = middle.shape[-1]
+    middle, out = np.ascontiguousarray(middle), np.empty((*middle.shape[:2], shifts, shifts), np.float32)
+    for down in range(shifts):
+        for right in range(shifts):
+            window = searched[:, :, down : down + inner, right : right + inner]
+            np.einsum("npij,npij->np", middle, window, out=out[:, :, down, right])
+    return out
+
+
+def _by_spectra(middle: np.ndarray, searched: np.ndarray, shifts: int) -> np.ndarray:
+    """The same by FFT."""
+    inner, side = middle.shape[-1], searched.shape[-1]
+    padded = np.zeros_like(searched)
+    padded[:, :, :inner, :inner] = middle
+    spectrum = np.fft.rfft2(searched) * np.conj(np.fft.rfft2(padded))
+    return np.asarray(np.fft.irfft2(spectrum, s=(side, side))[:, :, :shifts, :shifts])
 
 
 @lru_cache(maxsize=2)

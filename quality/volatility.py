@@ -129,11 +129,11 @@ def _reference(context: Context) -> str:
 
 
 def _properties(context: Context) -> Verdict:
-    fresh, old = context.fresh, context.reference
-    before = old.properties if old else fresh.properties.slice(0, 0)
+    fresh, old = context.fresh("properties"), context.reference
+    assert fresh is not None
     return property_drift(
-        fresh.properties,
-        before,
+        fresh,
+        old.properties if old else fresh.slice(0, 0),
         subject=context.subject,
         reference=_reference(context),
         policy=context.policy.volatility,
@@ -141,10 +141,11 @@ def _properties(context: Context) -> Verdict:
 
 
 def _labels(context: Context) -> Verdict:
-    fresh, old = context.fresh, context.reference
+    fresh, old = context.fresh("rows", ("id", "label")), context.reference
+    assert fresh is not None
     return label_shift(
-        fresh.rows,
-        old.rows if old else fresh.rows.slice(0, 0),
+        fresh,
+        old.rows if old else fresh.slice(0, 0),
         subject=context.subject,
         reference=_reference(context),
         policy=context.policy.volatility,
@@ -152,7 +153,7 @@ def _labels(context: Context) -> Verdict:
 
 
 def _outputs(context: Context) -> Verdict:
-    now, before = context.fresh.predictions, context.reference.predictions if context.reference else None
+    now, before = context.fresh("predictions"), context.reference.predictions if context.reference else None
     if now is None or before is None:
         return missing(
             "volatility",

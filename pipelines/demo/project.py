@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sevenfold.pipelines.demo.inputs import CLASSES
@@ -39,9 +40,10 @@ def prepare(folder: Path, images: int) -> Project:
     policy = default_policy_yaml()
     if _LIMIT not in policy:
         raise SevenfoldError("the default policy has another limit on rejects", expected=_LIMIT)
-    raised = policy.replace(
-        _LIMIT + "  #", "max_rejected_share: 0.05  # raised from 0.01 for the demo (1.5 % broken on purpose):"
-    )
+    why = "max_rejected_share: 0.05  # raised from 0.01 for the demo (1.5 % broken on purpose):"
+    raised = re.sub(re.escape(_LIMIT) + " *#", why, policy)
+    if raised == policy:
+        raise SevenfoldError("the default policy does not explain its limit on rejects", expected=f"{_LIMIT}  # ...")
     epochs = 8 if images <= 12_000 else 4
     classes = ", ".join(f'"{c}"' for c in CLASSES)
     files.create(folder / FILE, _TOML.format(dataset=DATASET, classes=classes, epochs=epochs).encode())

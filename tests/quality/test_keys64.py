@@ -87,3 +87,10 @@ def test_contradictions_are_those_that_a_loop_finds(
     found = veracity.contradictory(table(rows, width), None, subject="b", reference_rows=table(others, width))
     assert list(found.findings) == (loop(rows, rows) or loop(rows, others))
     assert found.result == ("fail" if loop(rows, rows) else "warn" if loop(rows, others) else "pass")
+
+
+def test_places_are_where_the_same_key_lies() -> None:
+    others = chunked([DIGESTS[3], DIGESTS[0], DIGESTS[5]], 2)
+    for odd in ([], ["short"]):
+        asked = chunked([DIGESTS[0], DIGESTS[1], DIGESTS[5], DIGESTS[0], *odd], 1)
+        assert keys64.places(asked, others).tolist() == [1, -1, 2, 1, *[-1 for _ in odd]]
