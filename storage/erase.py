@@ -245,7 +245,7 @@ def about(quarantine: pa.Table, ids: Collection[str], places: Collection[tuple[s
 def without_samples(verdicts: pa.Table, ids: Collection[str], paths: Collection[str]) -> pa.Table | None:
     """Verdicts that no longer quote these paths, nor say or draw anything of these samples; None when none did.
 
-    Ids stay among the findings, without their note; a pair of pictures that one of them is in goes, and so does an example.
+    Ids stay among the findings, without their note; pairs and examples that one of them is in go.
     """
     quoted = "|".join(sorted(map(re.escape, paths), key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w/.-])(?:{quoted})(?![\w/-])") if paths else _NOTHING

@@ -107,7 +107,7 @@ def test_an_expired_acceptance_says_so_and_one_of_another_finding_does_nothing()
 
 
 def test_every_threshold_is_read_by_something() -> None:
-    """A key that no code reads is a promise that nothing keeps: `policy.variety.min_balance`, or `limits.min_balance`."""
+    """A key that no code reads is a promise that nothing keeps."""
     room = Path(policy_module.__file__).parent
     code = [p.read_text() for p in room.glob("*.py") if p.name != "policy.py"]
     for v in VS:
