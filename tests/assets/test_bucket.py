@@ -110,7 +110,8 @@ def test_a_version_with_metadata_twins_and_vectors_is_judged_the_same_in_a_bucke
         vectors = np.arange(samples.num_rows * 4, dtype=np.float32).reshape(-1, 4)
         embeddings.describe(lake.store, "e-1", {"kind": "given", "dimension": 4})
         embeddings.write_part(lake.store, "e-1", samples["id"].combine_chunks(), vectors)
-        forecast = dict.fromkeys(NEEDED, []) | {"dataset": "pets", "version": "v1", "content_id": version.content_id}
+        forecast: dict[str, Any] = {name: [] for name in NEEDED}
+        forecast |= {"dataset": "pets", "version": "v1", "content_id": version.content_id}
         append_forecast(lake.store, forecast, at=1.0)
         verdicts = judge_version(lake, project, clock=lambda: 2e9)
         said += [(v.check, v.result, v.statistic, v.findings) for v in verdicts if v.v != "velocity"]
