@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -204,14 +203,17 @@ def pixel_reader(lake: Pictures, samples: pa.Table) -> ReadPixels:
 
     def read(ids: Sequence[str]) -> np.ndarray:
         import numpy as np
-        from PIL import Image, ImageOps
+        from PIL import Image
+
+        from sevenfold.storage.decode import accepted_pixels
 
         place = pc.index_in(pa.array(ids, pa.string()), value_set=samples["id"].combine_chunks())
         pixels = np.zeros((len(ids), size[1], size[0], 3), np.uint8)
-        for i, data in enumerate(lake.read_images(samples.take(place))):
-            with Image.open(io.BytesIO(data)) as image:
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-            pixels[i] = upright if upright.size == size else upright.resize(size)
+        for i, (key, data) in enumerate(zip(ids, lake.read_images(samples.take(place)), strict=True)):
+            picture = accepted_pixels(data, key, channels=3)
+            if picture.shape[:2] != pixels.shape[1:3]:
+                picture = np.asarray(Image.fromarray(picture).resize(size))
+            pixels[i] = picture
         return pixels
 
     return read

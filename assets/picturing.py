@@ -75,14 +75,17 @@ def drifted(lake: Lake, project: Project, version: Version) -> tuple[Grid | None
         )
         if not fired:
             continue
+        told = next((v for v in reversed(fired) if v.data.get("examples")), fired[-1])  # the newest come last
         samples = lake.samples_of(version.content_id)
         mine = samples.filter(pc.equal(samples["batch"], batch.batch))
-        if not mine.num_rows or not fired[-1].reference:
+        if not mine.num_rows or not told.reference:
             continue
-        before = lake.samples(project.dataset, fired[-1].reference)
+        before = lake.samples(project.dataset, told.reference)
+        shown = told.data.get("examples", {})
+        mine, before = (_chosen(t, shown.get(k, ())) for t, k in ((mine, "now"), (before, "reference")))
         return (
-            sample_grid(mine, pictures(lake, mine, _ids(mine)), f"{batch.batch}: {fired[-1].message}", limit=TILES),
-            sample_grid(before, pictures(lake, before, _ids(before)), f"From {fired[-1].reference}.", limit=TILES),
+            sample_grid(mine, pictures(lake, mine, _ids(mine)), f"{batch.batch}: {told.message}", limit=TILES),
+            sample_grid(before, pictures(lake, before, _ids(before)), f"From {told.reference}.", limit=TILES),
         )
     return None, None
 
@@ -122,6 +125,12 @@ def pictures(lake: Lake, samples: pa.Table, ids: Sequence[str]) -> dict[str, byt
 
 def _first(table: pa.Table) -> list[str]:
     return table.sort_by("rank").slice(0, TILES)["id"].to_pylist()
+
+
+def _chosen(samples: pa.Table, ids: Sequence[str]) -> pa.Table:
+    """The samples that a verdict shows as examples, in its order; all of them where it names none that is here."""
+    place = pc.index_in(pa.array(ids, pa.string()), value_set=samples["id"].combine_chunks()).drop_null()
+    return samples.take(place) if len(place) else samples
 
 
 def _ids(samples: pa.Table) -> list[str]:

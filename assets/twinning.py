@@ -15,13 +15,12 @@ from sevenfold.quality.twins_describe import PRODUCER, SIDE, THUMB, WIDTH, Descr
 from sevenfold.quality.twins_grid import SHOWN, pair_grid
 from sevenfold.quality.twins_index import NEAREST, TwinIndex
 from sevenfold.quality.twins_pairs import Twins, find_twins, leaks, words_of
-from sevenfold.storage.decode import decode, quiet
+from sevenfold.storage.decode import accepted_pixels
 from sevenfold.storage.descriptors import add_descriptors, read_descriptors
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.progress import Progress, silent
 from sevenfold.storage.project import Project
-from sevenfold.storage.sources import InputError
 
 SCHEMA = pa.schema(
     [
@@ -203,14 +202,7 @@ def small_reader(lake: Lake, samples: pa.Table) -> Callable[[Sequence[str]], np.
 
 def picture_of(data: bytes, path: str = "") -> np.ndarray:
     """uint8 [32, 32, 3] of an image file. Raises SevenfoldError for what is none."""
-    try:
-        with quiet():
-            return small(decode(data, "").pixels)
-    except InputError as error:
-        raise SevenfoldError(
-            f"this picture cannot be read ({error.reason}: {error.detail})", where=path,
-            do="give an image file; for a stored sample run `sevenfold verify`",
-        ) from None  # fmt: skip
+    return small(accepted_pixels(data, path))
 
 
 def keep(lake: Lake, dataset: str, batch: str, ids: pa.ChunkedArray, made: Described) -> pa.Table:

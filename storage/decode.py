@@ -19,6 +19,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageOps, TiffImagePlugin
 
+from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.exif import orientation, upright
 from sevenfold.storage.sources import InputError
 
@@ -113,6 +114,21 @@ def decode(data: bytes, path: str, channels: int | None = None, accepts: Accepts
     if "." in name and suffix not in _SUFFIXES[decoded.format] and not _ELEMENT.search(name):
         raise InputError("wrong_suffix", f"the suffix is .{suffix}, the bytes are {decoded.format}")
     return decoded
+
+
+def accepted_pixels(data: bytes, where: str, channels: int | None = None) -> np.ndarray:
+    """uint8 [h, w] or [h, w, 3], upright, of a picture that was accepted once; `where` names it in the error.
+
+    Raises SevenfoldError when it cannot be read.
+    """
+    try:
+        with quiet():
+            return decode(data, "", channels, EVERYTHING).pixels
+    except InputError as error:
+        raise SevenfoldError(
+            f"this picture cannot be read ({error.reason}: {error.detail})", where=where,
+            do="give an image file; for a stored sample run `sevenfold verify`",
+        ) from None  # fmt: skip
 
 
 def _with_pillow(data: bytes, channels: int | None, accepts: Accepts = USUAL) -> Decoded:

@@ -7,10 +7,11 @@ every other sample in a version stays what it was; an overlay loses what was sai
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -241,27 +242,64 @@ def about(quarantine: pa.Table, ids: Collection[str], places: Collection[tuple[s
     return [(s, p) in places or any(i in ids for i in ids_in(d)) for s, p, d in zip(*columns, strict=True)]
 
 
-def without_paths(verdicts: pa.Table, paths: Collection[str]) -> pa.Table | None:
-    """Verdicts in which these paths are no longer quoted, as a finding or in a text; None when none was."""
+def without_samples(verdicts: pa.Table, ids: Collection[str], paths: Collection[str]) -> pa.Table | None:
+    """Verdicts that no longer quote these paths, nor say or draw anything of these samples; None when none did.
+
+    Ids stay among the findings, without their note; pairs and examples that one of them is in go.
+    """
     quoted = "|".join(sorted(map(re.escape, paths), key=len, reverse=True))
-    pattern = re.compile(rf"(?<![\w/.-])(?:{quoted})(?![\w/-])")
-    changed = False
-    for i, field in enumerate(verdicts.schema):
-        if not (pa.types.is_string(field.type) or pa.types.is_list(field.type)):
-            continue
-        before = verdicts[field.name].to_pylist()
-        after = [
-            [GONE if x in paths else x for x in value]
-            if isinstance(value, list)
-            else pattern.sub(GONE, value)
-            if isinstance(value, str)
-            else value
-            for value in before
-        ]
-        if after != before:
-            changed = True
-            verdicts = verdicts.set_column(i, field, pa.array(after, field.type))
-    return verdicts if changed else None
+    pattern = re.compile(rf"(?<![\w/.-])(?:{quoted})(?![\w/-])") if paths else _NOTHING
+    before = verdicts.to_pylist()
+    after = [_row_without(row, set(ids), set(paths), pattern) for row in before]
+    return pa.Table.from_pylist(after, schema=verdicts.schema) if after != before else None
+
+
+_NOTHING = re.compile(r"(?!)")
+_NAMES = frozenset({"v", "check", "subject", "result", "reference"})
+"""Columns of a verdict that never quote an input, even if one is called like a check."""
+
+
+def _row_without(row: Mapping[str, Any], ids: set[str], paths: set[str], pattern: re.Pattern[str]) -> dict[str, Any]:
+    out = dict(row)
+    for name, value in row.items():
+        if name == "data" and value:
+            said = json.loads(value)
+            less = _data_without(said, ids, paths, pattern)
+            out[name] = json.dumps(less, sort_keys=True) if less != said else value
+        elif name == "findings":
+            out[name] = value and [GONE if x in paths else x for x in value]
+        elif name not in _NAMES:
+            out[name] = _data_without(value, set(), paths, pattern)
+    if row.get("notes"):
+        about = zip(row["findings"], out["notes"], strict=True)
+        out["notes"] = ["" if finding in ids or finding in paths else note for finding, note in about]
+    return out
+
+
+def _data_without(value: Any, ids: set[str], paths: set[str], pattern: re.Pattern[str]) -> Any:
+    """What a plot is drawn from, without samples: a list of keys loses them, and pairs that hold one."""
+    if isinstance(value, str):
+        return GONE if value in ids else pattern.sub(GONE, value)
+    if isinstance(value, dict):
+        return {
+            _data_without(k, ids, paths, pattern): [x for x in v if not _names_one(x, ids, paths)]
+            if isinstance(v, list) and k in _KEYED
+            else _data_without(v, ids, paths, pattern)
+            for k, v in value.items()
+        }
+    if isinstance(value, list):
+        return [_data_without(x, ids, paths, pattern) for x in value]
+    return value
+
+
+_KEYED = ("pairs", "now", "reference")
+"""Parts of a verdict's data that are lists of keys, or of lists of them (numbers otherwise)."""
+
+
+def _names_one(value: Any, ids: set[str], paths: set[str]) -> bool:
+    if isinstance(value, list):
+        return any(_names_one(x, ids, paths) for x in value)
+    return isinstance(value, str) and (value in ids or value in paths)
 
 
 GONE = "(taken down)"

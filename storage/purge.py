@@ -75,9 +75,9 @@ def drop_rows(store: Store, key: str, ids: Collection[str]) -> None:
     _rewrite(store, key, kept, table.schema)
 
 
-def drop_paths(store: Store, key: str, paths: Collection[str]) -> None:
-    """Quote some paths no longer in a file of verdicts."""
-    table = erase.without_paths(read_parquet(store, key), paths)
+def drop_said(store: Store, key: str, ids: Collection[str], paths: Collection[str]) -> None:
+    """Take what a file of verdicts says of some samples, and the paths that it quotes."""
+    table = erase.without_samples(read_parquet(store, key), ids, paths)
     if table is not None:
         _rewrite(store, key, table, table.schema)
 

@@ -244,7 +244,7 @@ def _erase(
         purge.drop_rows(store, key, ids)
         step("purging what is known of the samples")
     for key in traces.verdicts:
-        purge.drop_paths(store, key, {path for _, path in places})
+        purge.drop_said(store, key, ids, {path for _, path in places})
     for key in traces.caches:
         _remove(store, key)
 

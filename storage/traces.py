@@ -46,7 +46,7 @@ class Traces:
     batches : mappings of dataset, batch, status, samples, aliases, quarantined.
     tables : keys of signals, predictions, queues, embeddings, descriptors, metadata,
         annotations and dynamics of runs -> rows.
-    verdicts : keys of verdicts that quote a path.
+    verdicts : keys of verdicts that quote a path, or say something of one of the samples.
     caches : keys of hidden files that hold them, of what killed writers left, and of shards that repair set aside.
     versions : mappings of dataset, version, content_id, samples.
     models : mappings of model, content_id, trained (whether its run lists one of the ids; None: unknown).
@@ -127,7 +127,7 @@ def survey(store: Store, ids: Collection[str], places: Collection[tuple[str, str
         variants={k: tuple(d for d in digests if d not in held) for k, digests in holding.items()},
         batches=tuple(shown_batches),
         tables=_tables(store, wanted),
-        verdicts=_quoting(store, {path for _, path in touched}),
+        verdicts=_quoting(store, ids, {path for _, path in touched}),
         caches=(*_caches(store, [*ids, *(p for p in pixels.values() if p)]), *_set_aside(store, shards, set(ids))),
         versions=tuple(held_by),
         models=tuple(_models(store, {v["content_id"] for v in held_by}, wanted)),
@@ -223,9 +223,9 @@ def _tables(store: Store, wanted: pa.Array) -> dict[str, int]:
     return found
 
 
-def _quoting(store: Store, paths: Collection[str]) -> tuple[str, ...]:
-    keys = [e.key for e in store.entries("checks") if e.key.endswith(".parquet")] if paths else []
-    return tuple(k for k in keys if erase.without_paths(read_parquet(store, k), paths) is not None)
+def _quoting(store: Store, ids: Collection[str], paths: Collection[str]) -> tuple[str, ...]:
+    keys = [e.key for e in store.entries("checks") if e.key.endswith(".parquet")]
+    return tuple(k for k in keys if erase.without_samples(read_parquet(store, k), ids, paths) is not None)
 
 
 def _caches(store: Store, needles: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sevenfold.assets import fitting, gating
+from sevenfold.assets import fitting, gating, twinning
 from sevenfold.assets.committing import commit
-from sevenfold.assets.judging import judge_batch
+from sevenfold.assets.judging import judge_batch, judge_version
 from sevenfold.assets.mining import mine
 from sevenfold.assets.runs import newest_steps, results_of
 from sevenfold.assets.scored import scored_runs
+from sevenfold.storage import embeddings, takedown
+from sevenfold.storage.forecasts import NEEDED, append_forecast, read_forecasts
+from sevenfold.storage.index import read_parquet
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project
+from sevenfold.storage.traces import Traces
+from sevenfold.storage.verify import verify
 from sevenfold.training import aliases, registry
 from sevenfold.training.place import Place
 from sevenfold.training.score import score
@@ -82,6 +88,55 @@ def test_the_loop_comes_out_the_same_in_a_bucket_and_on_a_disk(bucket: str, tmp_
     rows = "select count(*) as n from "
     for view in ("runs", "steps", "models", "predictions"):
         assert there.sql(rows + view).to_pylist() == here.sql(rows + view).to_pylist()
+
+
+@pytest.mark.e2e
+def test_a_version_with_metadata_twins_and_vectors_is_judged_the_same_in_a_bucket(bucket: str, tmp_path: Path) -> None:
+    """Every reader and writer of what the checks look at goes through the store, and takedown finds it all there."""
+    source = pictures(tmp_path / "source")
+    (source / "test" / "cat" / "cat-0.png").unlink()
+    with Image.open(source / "train" / "cat" / "cat-0.png") as image:
+        image.save(source / "test" / "cat" / "cat-0.png", optimize=True, compress_level=1)  # a twin across splits
+    for picture in source.rglob("*.png"):
+        picture.with_suffix(".json").write_text(json.dumps({"age": len(picture.stem), "place": picture.parent.name}))
+
+    def judged(project: Project) -> tuple[Lake, list[Any]]:
+        lake = project.create_lake()
+        lake.ingest(source, "pets", "one")
+        said: list[Any] = [(v.check, v.result, v.findings) for v in judge_batch(lake, project, "one")]
+        version, _ = commit(lake, project, message="one")
+        samples = lake.samples_of(version.content_id)
+        said.append(twinning.twins(lake, project).pairs.to_pylist())
+        vectors = np.arange(samples.num_rows * 4, dtype=np.float32).reshape(-1, 4)
+        embeddings.describe(lake.store, "e-1", {"kind": "given", "dimension": 4})
+        embeddings.write_part(lake.store, "e-1", samples["id"].combine_chunks(), vectors)
+        forecast: dict[str, Any] = {name: [] for name in NEEDED}
+        forecast |= {"dataset": "pets", "version": "v1", "content_id": version.content_id}
+        append_forecast(lake.store, forecast, at=1.0)
+        verdicts = judge_version(lake, project, clock=lambda: 2e9)
+        said += [(v.check, v.result, v.statistic, v.findings) for v in verdicts if v.v != "velocity"]
+        assert not [v.message for v in verdicts if v.result == "crashed"]
+        said += [
+            lake.metadata("pets").to_pylist(),
+            read_forecasts(lake.store, "pets"),
+            verify(lake.store, ["pets"]).findings,
+        ]
+        return lake, said
+
+    there, found = judged(Project(folder=tmp_path / "there", lake=bucket, dataset="pets"))
+    _, expected = judged(Project(folder=tmp_path / "here", dataset="pets"))
+    assert found == expected
+    assert next(x for x in found if x[0] == "cross_split_duplicates")[1] == "fail"
+    victim = next(x for x in found if x[0] == "cross_split_duplicates")[-1][0]
+    request = takedown.Request(key=victim)
+    traces = takedown.find(there.store, request)
+    assert isinstance(traces, Traces)
+    takedown.carry_out(there.store, request, traces, "asked for")
+    folders = ("metadata", "embeddings", "descriptors")
+    keys = [e.key for folder in folders for e in there.store.entries(folder) if e.key.endswith(".parquet")]
+    assert {key.partition("/")[0] for key in keys} == set(folders)
+    for key in keys:
+        assert victim not in read_parquet(there.store, key, columns=["id"])["id"].to_pylist()
 
 
 def _unnamed(key: str) -> str:

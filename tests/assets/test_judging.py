@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from sevenfold.assets import twinning
 from sevenfold.assets.committing import commit
 from sevenfold.assets.judging import judge_batch, judge_version, pixel_reader, policy_of
 from sevenfold.assets.mining import mine
 from sevenfold.assets.runs import control_of, mined_gain, results_of
 from sevenfold.assets.scored import scored, scored_runs
+from sevenfold.storage.decode import EVERYTHING
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY
 from sevenfold.storage.lake import Lake
@@ -83,6 +85,29 @@ def test_pictures_are_read_in_the_order_asked(lake: Lake) -> None:
     assert pixels.shape == (5, 8, 8, 3)
     assert (pixels[::-1] == read(ids)).all()
     assert len({p.tobytes() for p in pixels}) == 5
+
+
+def test_unusual_pictures_that_were_accepted_look_to_checks_as_to_every_reader(tmp_path: Path) -> None:
+    source = tmp_path / "odd"
+    source.mkdir()
+    deep = np.linspace(0, 65535, 1600).astype(np.uint16).reshape(40, 40)
+    Image.fromarray(deep).save(source / "deep.png")
+    Image.new("CMYK", (40, 40), (200, 10, 30, 40)).save(source / "print.jpg")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray((deep >> 8).astype(np.uint8)).save(source / "turned.jpg", exif=turned)
+    lake = Project(folder=tmp_path, dataset="pets").create_lake()
+    lake.ingest(source, "pets", "one", accepts=EVERYTHING)
+    lake.set_status("pets", "one", "admitted")
+    version, _ = lake.commit("pets", message="one")
+    samples = lake.samples_of(version.content_id)
+    assert samples.num_rows == 3
+    pixels = dict(zip(samples["path"].to_pylist(), pixel_reader(lake, samples)(samples["id"].to_pylist()), strict=True))
+    assert (pixels["deep.png"][..., 0] == deep >> 8).all()
+    assert pixels["turned.jpg"][0, -1, 0] < 10 and pixels["turned.jpg"][-1, 0, 0] > 245, "turned by 90 degrees"
+    assert pixels["print.jpg"].std(axis=(0, 1)).max() < 3
+    assert twinning.described(lake, "pets", samples).made == 3
+    assert twinning.twins(lake, Project(folder=tmp_path, dataset="pets")).pairs.num_rows == 0
 
 
 def test_the_run_that_covers_most_out_of_sample_is_taken(lake: Lake, project: Project) -> None:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from sevenfold.assets import picturing
 from sevenfold.assets.committing import commit
 from sevenfold.assets.judging import judge_version
 from sevenfold.assets.reporting import build_report, build_scorecard, write_report, write_scorecard
-from sevenfold.quality.verdict import Verdict
+from sevenfold.quality.verdict import Verdict, to_table
 from sevenfold.storage.errors import SevenfoldError
 from sevenfold.storage.index import OVERLAY
 from sevenfold.storage.lake import Lake
@@ -127,6 +128,17 @@ def test_without_verdicts_the_newest_in_the_lake_are_shown_and_the_loops_report_
     assert {v.check for v in page.verdicts} == {v.check for v in judged} == {v.check for v in loop.verdicts}
     assert page.facts == loop.facts and page.pictures == loop.pictures
     assert loop.balance and not page.balance
+
+
+def test_the_grid_of_drift_shows_the_examples_of_the_verdict_in_its_order(lake: Lake, project: Project) -> None:
+    ids = lake.samples("pets", "v1")["id"].to_pylist()
+    examples = {"title": "Most shifted", "now": [ids[40], ids[3]], "reference": [ids[7]]}
+    drift = Verdict("volatility", "property_drift", "one", "warn", reference="v1", data={"examples": examples})
+    later = Verdict("volatility", "label_shift", "one", "warn", reference="v1")
+    lake.append_verdicts("pets", "one", to_table([drift, later], at=1.0))
+    now, before = picturing.drifted(lake, project, lake.version("pets", "v1"))
+    assert now is not None and before is not None
+    assert [[t.key for t in grid.tiles] for grid in (now, before)] == [[ids[40], ids[3]], [ids[7]]]
 
 
 def test_a_page_lands_beside_the_settings_unless_told_otherwise(lake: Lake, project: Project) -> None:

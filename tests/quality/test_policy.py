@@ -1,8 +1,10 @@
+import re
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from sevenfold.quality import policy as policy_module
 from sevenfold.quality.policy import Policy, default_policy_yaml, load_policy
 from sevenfold.quality.scorecard import exit_code
 from sevenfold.quality.suppressions import apply_suppressions, is_suppressed
@@ -113,3 +115,14 @@ def test_an_expired_acceptance_says_so_and_one_of_another_finding_does_nothing()
     assert (out.result, out.findings) == ("fail", ("a", "b"))
     assert "suppression of a by ada expired on 2026-04-30" in out.message
     assert apply_suppressions([TWO], accepting("z"), today=date(2026, 5, 1)) == [TWO]
+
+
+def test_every_threshold_is_read_by_something() -> None:
+    """A key that no code reads is a promise that nothing keeps."""
+    room = Path(policy_module.__file__).parent
+    code = [p.read_text() for p in room.glob("*.py") if p.name != "policy.py"]
+    for v in VS:
+        section = getattr(Policy(), v)
+        mine = [text for text in code if re.search(rf"\bpolicy\.{v}\b|\b{v.capitalize()}\b", text)]
+        unread = [key for key in type(section).model_fields if not any(re.search(rf"\.{key}\b", x) for x in mine)]
+        assert not unread, f"nothing reads {v}: {', '.join(unread)}"

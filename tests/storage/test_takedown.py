@@ -81,7 +81,18 @@ def full_lake(root: Path, make: SimpleNamespace) -> tuple[Lake, str]:
     lake.write_signal("loss", "run-1", values, scope="label", in_sample=False)
     lake.write_predictions("run-1", pa.table({"id": ids, "label": [LABEL] * n, "predicted": ["cat"] * n}))
     lake.write_queue("d", "hard", pa.table({"id": ids, "kind": ["hard"] * n, "label": [LABEL] * n}))
-    verdict = {"message": f"1 input is bad, the first is cat/{NAME}-5.png", "findings": [f"cat/{NAME}-5.png", key]}
+    path = f"cat/{NAME}-5.png"
+    data = {
+        "pairs": [[key, ids[1], f"twin of {path}"], [ids[1], ids[2], "near"]],
+        "examples": {"title": "odd", "now": [key, ids[1]], "reference": []},
+        "histograms": [{"name": "age", "edges": [0, 1], "now": [3], "reference": None}],
+    }
+    verdict = {
+        "message": f"1 input is bad, the first is {path}",
+        "findings": [path, key, ids[1]],
+        "notes": ["empty", f"{NAME} is 12 years old", f"like {path}"],
+        "data": json.dumps(data),
+    }
     lake.append_verdicts("d", "pair", pa.Table.from_pylist([verdict]))
     card = {"name": "m", "number": 1, "run_id": "run-1", "content_id": lake.version("d", "v2").content_id, "saw": []}
     lake.store.create("models/m/1/model.json", json.dumps(card).encode())
@@ -156,6 +167,15 @@ def test_the_whole_lake_holds_nothing_of_a_sample_afterwards(full: tuple[Lake, s
         said = {k: v for k, v in row.items() if v not in (None, "")}
         assert said.keys() <= {"id", "batch", "split", "weight", "exclude", "slot", "reviewer"}
     assert WORDS in there, "said of another sample"
+    (verdict,) = lake.verdicts("d", "pair").to_pylist()
+    other, third = verdict["findings"][2], json.loads(verdict["data"])["pairs"][0][1]
+    assert verdict["findings"] == ["(taken down)", key, other]
+    assert verdict["notes"] == ["", "", "like (taken down)"]
+    assert json.loads(verdict["data"]) == {
+        "pairs": [[other, third, "near"]],
+        "examples": {"title": "odd", "now": [other], "reference": []},
+        "histograms": [{"name": "age", "edges": [0, 1], "now": [3], "reference": None}],
+    }
     assert manifests.items() <= {e.key: lake.store.read(e.key) for e in lake.store.entries("manifests")}.items()
     assert names == {(d, v.name, v.content_id) for d in lake.datasets() for v in lake.versions(d)}
     assert lake.samples("d", "v1").num_rows == stored - 1
