@@ -230,6 +230,13 @@ def result(effect: float, warn: float, fail: float) -> str:
 
 def too_few(check: str, subject: str, reference: str, n: int, m: int, policy: limits.Volatility, what: str) -> Verdict:
     """The verdict where a test would not be worth its name."""
+    message = f"{n} {what} against {m} of {reference}: a test needs {policy.min_n} on both sides."
+    remedy = f"Wait for more {what}, or judge several batches together."
+    if not n:
+        message = f"No {what} are new against {reference}." if m else f"There are no {what}."
+    elif not m:
+        message = f"There is no reference with {what} to compare with."
+        remedy = "Commit a version; what comes after it is compared with it."
     return Verdict(
         "volatility",
         check,
@@ -238,6 +245,6 @@ def too_few(check: str, subject: str, reference: str, n: int, m: int, policy: li
         reference=reference,
         n=n,
         thresholds=thresholds(policy),
-        message=f"{n} {what} against {m} of {reference}: a test needs {policy.min_n} on both sides.",
-        remedy=f"Wait for more {what}, or judge several batches together.",
+        message=message,
+        remedy=remedy,
     )
