@@ -34,7 +34,7 @@ def profile_suite(
     path = (out or at.project.path("suite")).absolute()
     if path.exists() and not force and path.read_bytes() != default_suite_text().encode():
         raise SevenfoldError(
-            "there is a suite already, and somebody edited it",
+            "there is a suite already, which is not the one that init wrote",
             where=str(path),
             do="give another --out, or --force to replace it",
         )
