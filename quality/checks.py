@@ -68,9 +68,10 @@ def judge(
     chosen = [c for c in found if context.kind in c.kinds]
     verdicts: list[Verdict] = [b.verdict(context.subject) for b in broken]
     for done, check in enumerate(chosen):
-        progress(done, len(chosen), check.key)
+        # no count: checks take from milliseconds to seconds, and a time left drawn from them would be wrong
+        progress(0, 0, f"check {done + 1} of {len(chosen)}, {check.key}")
         verdicts += _answers(check, context)
-    progress(len(chosen), len(chosen), "done")
+    progress(0, 0, "checks done")
     return apply_suppressions(verdicts, context.policy, today=day(context.now))
 
 

@@ -214,7 +214,9 @@ def _foreign(context: Context) -> Verdict:
 
 def _none(check: str, context: Context) -> Verdict:
     why = "The samples have no embeddings."
-    return missing("variety", check, context.subject, why, "Embed them: sevenfold embed.")
+    later = "Those of a batch are made after its commit, of the version: `sevenfold embed`."
+    do = "Embed them: `sevenfold embed`." if context.kind == "version" else later
+    return missing("variety", check, context.subject, why, do)
 
 
 CHECKS = (

@@ -231,13 +231,18 @@ def result(effect: float, warn: float, fail: float) -> str:
 
 
 def too_few(check: str, subject: str, reference: str, n: int, m: int, policy: limits.Volatility, what: str) -> Verdict:
-    """The verdict where a test would not be worth its name, and why: nothing new (compacted), no reference, too few."""
-    if n == 0:
-        why = f"There are no new {what} since {reference}: there is nothing to compare with it."
-    elif m == 0:
-        why = f"{n} {what}, and {reference} has none to compare them with."
-    else:
-        why = f"{n} {what} against {m} of {reference}: a test needs {policy.min_n} on both sides."
+    """The verdict where a test would not be worth its name."""
+    message = f"{n} {what} against {m} of {reference}: a test needs {policy.min_n} on both sides."
+    remedy = f"Wait for more {what}, or judge several batches together."
+    if not n:
+        message = (
+            f"There are no new {what} since {reference}: there is nothing to compare with it."
+            if m
+            else f"There are no {what}."
+        )
+    elif not m:
+        message = f"{n} {what}, and {reference} has none to compare them with."
+        remedy = "Commit a version; what comes after it is compared with it."
     return Verdict(
         "volatility",
         check,
@@ -246,6 +251,6 @@ def too_few(check: str, subject: str, reference: str, n: int, m: int, policy: li
         reference=reference,
         n=n,
         thresholds=thresholds(policy),
-        message=why,
-        remedy=f"Wait for more {what}, or judge several batches together." if n and m else "",
+        message=message,
+        remedy=remedy,
     )

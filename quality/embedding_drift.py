@@ -241,7 +241,9 @@ def _run(context: Context, name: str) -> Verdict:
             name,
             context.subject,
             "Embeddings of one encoder on both sides are needed.",
-            "Embed this and its reference: `sevenfold embed`.",
+            "Embed the version and its reference: `sevenfold embed`."
+            if context.kind == "version"
+            else "Those of a batch are made after its commit, of the version: `sevenfold embed`.",
         )
     now, before = now.unseen, before.unseen
     check = embedding_mmd if name == "embedding_mmd" else embedding_classifier

@@ -110,7 +110,7 @@ def label_errors(judged: JudgedLabels, *, subject: str, policy: limits.Veracity)
             "not_measurable",
             n=n,
             thresholds=thresholds,
-            message=short if n < policy.min_n else f"{str(noise).capitalize()}.",
+            message=short if n < policy.min_n else _sentence(str(noise).removeprefix("not measurable: ")),
             remedy="Score more samples out of fold, or with a better model.",
         )
     low, high = noise.low / n, noise.high / n
@@ -312,6 +312,10 @@ def _rounded(values: Sequence[float] | np.ndarray) -> list[float]:
     return [round(float(v), 4) for v in values]
 
 
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def _share(value: float) -> str:
     """0.934 as `.93`, 1 as `1.00`."""
     return f"{value:.2f}".removeprefix("0")
@@ -337,7 +341,7 @@ def _annotators(context: Context) -> Verdict:
             "annotators",
             context.subject,
             "There are no answers of several annotators.",
-            "Keep each annotator's answer (id, annotator, label).",
+            "Land them with their batch: `sevenfold ingest SOURCE --annotations votes.csv`.",
         )
     return annotators(
         # what one person said twice is one answer: it is no agreement of several

@@ -21,6 +21,8 @@ NEED = ("el2n", "forgetting", "aum", "learned")
 _TOP = 0.05
 """The share of samples with the highest EL2N that is looked at for wrong labels."""
 
+_WEAK = 0.5
+"""Above this share of samples never learned the training is at fault, not the samples."""
 _FEW = 20
 """Of those, the fewest with a prediction from which a share is told."""
 
@@ -34,6 +36,8 @@ def dynamics(
     predictions: pa.Table | None = None,
 ) -> Verdict:
     """The share of training samples that no training ever got right, with Wilson's interval; they are the findings.
+
+    When it is more than half, the training was too short or too weak to say anything of single samples: not measurable.
 
     Parameters
     ----------
@@ -65,6 +69,13 @@ def dynamics(
     never = np.flatnonzero(learned == 0)
     worst = never[np.argsort(aum[never], kind="stable")]
     share = len(never) / n
+    if share > _WEAK:
+        return Verdict(
+            "value", "dynamics", subject, "not_measurable", n=n, thresholds=thresholds,
+            message=f"{share:.1%} of {n:,} training samples were never learned: the training was too short or too weak "
+            "to say anything of single samples.",
+            remedy="Train for more epochs, or a stronger model.",
+        )  # fmt: skip
     low, high = wilson(len(never), n, policy.confidence)
     forgotten = float(np.mean((forgetting > 0) & (learned > 0)))
     hardest = np.argsort(-np.nan_to_num(el2n, nan=-1.0), kind="stable")[: max(int(n * _TOP), 1)]

@@ -381,7 +381,7 @@ def _verify_names(policy: Policy, names: Collection[str], where: str) -> None:
                 f"{spot}: there is no check {name!r}",
                 where=where,
                 expected=f"one of {', '.join(mine or sorted(names))}",
-                do=nearest(name, names) or "remove the entry",
+                do=f"{nearest(name, names) or 'remove the entry'}; if it is a check of your own, install its package",
             )
 
 

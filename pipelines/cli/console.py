@@ -128,7 +128,7 @@ class _Bar:
     """A rich bar that leaves nothing behind."""
 
     def __init__(self, what: str, clock: Callable[[], float]) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
         from sevenfold.storage.progress import Pace
@@ -138,19 +138,20 @@ class _Bar:
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}", markup=False),
             TextColumn("{task.fields[pace]}", markup=False),
             TimeElapsedColumn(),
             console=stderr(),
             transient=True,
         )
-        self._task = self._bars.add_task(what, total=None, pace="")
+        self._task = self._bars.add_task(what, total=None, pace="", count="")
         self._bars.start()
 
     def update(self, done: int, total: int, what: str) -> None:
         self._pace.report(done, total, self._clock())
         shown = ", ".join(_pace(self._pace.rate, self._pace.left))
-        self._bars.update(self._task, completed=done, total=total or None, description=what, pace=shown)
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        self._bars.update(self._task, completed=done, total=total or None, description=what, pace=shown, count=count)
 
     def close(self) -> None:
         self._bars.stop()

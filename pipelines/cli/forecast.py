@@ -22,7 +22,7 @@ AHEAD = (2.0, 5.0)
 def forecast(
     context: typer.Context,
     ref: Annotated[str, typer.Argument(help="A version (v3), branch or tag.")] = "main",
-    sizes: Annotated[int, typer.Option(min=4, help="Training sizes, each half of the next, the last one whole.")] = 5,
+    sizes: Annotated[int, typer.Option(min=4, help="Training sizes, each half of the next; the check needs five.")] = 5,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each size; the check needs two.")] = 2,
     target_error: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="The test error to plan for; else the policy's.")

@@ -22,17 +22,21 @@ def profile_suite(
 ) -> None:
     """Write an expectation suite that describes a version: types, nulls, classes, modes, sizes and ranges.
 
-    The tolerances come from the version's own statistics: it passes itself, and so does more of the same. Edit it.
+    The tolerances come from the version's own statistics: it passes itself, and so does more of the same. Edit it. The
+    suite that `init` wrote is replaced as long as nobody edited it.
     """
     from sevenfold.assets.judging import version_context
     from sevenfold.quality.profile import profile, suite_text
+    from sevenfold.quality.suite import default_suite_text
     from sevenfold.storage import files
 
     at = session(context)
     path = (out or at.project.path("suite")).absolute()
-    if path.exists() and not force:
+    if path.exists() and not force and path.read_bytes() != default_suite_text().encode():
         raise SevenfoldError(
-            "there is a file already", where=str(path), do="give another --out, or --force to replace it"
+            "there is a suite already, which is not the one that init wrote",
+            where=str(path),
+            do="give another --out, or --force to replace it",
         )
     with progress(f"measuring {ref}"):
         seen = version_context(at.lake, at.project, ref, now=0.0)

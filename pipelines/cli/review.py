@@ -49,10 +49,11 @@ def mine(
             continue
         kinds = ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in _kinds(table).items())
         rows = table.slice(0, top).to_pylist()
+        many = f"{table.num_rows} {'row' if table.num_rows == 1 else 'rows'}"
         print_table(
             ["rank", "id", "path", "label", "suggestion", "score"],
             [[r["rank"], r["id"][:12], path_of.get(r["id"]), r["label"], r["suggestion"], r["score"]] for r in rows],
-            title=f"{name}: {table.num_rows} rows{f' ({kinds})' if kinds else ''}",
+            title=f"{name}: {many}{f' ({kinds})' if kinds else ''}",
             right=["rank", "score"],
         )
     first = next((name for name, table in queues.items() if table.num_rows), None)

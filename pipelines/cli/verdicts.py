@@ -35,10 +35,11 @@ def show_terse(title: str, verdicts: Sequence[Verdict], named: Named = list) -> 
             continue
         worst = min((x.result for x in mine), key=_WORST.index)
         at = [x for x in mine if x.result == worst]
-        say(f"  {v:<11} {_word(worst):<15} {_reason(worst, at, len(mine))}", MARKS[worst])
+        say(f"  {v:<11} {_word(worst):<15} {_reason(worst, at, mine)}", MARKS[worst])
     _details(verdicts, named)
     counts = {r: sum(x.result == r for x in verdicts) for r in _WORST}
-    say(", ".join(f"{n} {_word(r)}" for r, n in counts.items() if n) or "no check ran")
+    told = ", ".join(f"{n} {_word(r)}" for r, n in counts.items() if n) or "no check ran"
+    say(told + (" (--verbose says what those lack)" if counts["not_measurable"] else ""))
     say()
 
 
@@ -66,7 +67,8 @@ def show_table(title: str, verdicts: Sequence[Verdict], named: Named = list) -> 
     if missing:
         say("not measurable:", "dim")
     for v in missing:
-        say(f"  {v.v}.{v.check}: {visible(v.message)}", "dim")
+        said = " ".join(filter(None, [v.message, v.remedy]))
+        say(f"  {v.v}.{v.check}: {visible(said)}", "dim")
     say()
 
 
@@ -85,9 +87,11 @@ def _details(verdicts: Sequence[Verdict], named: Named) -> None:
             say(f"    and {len(x.findings) - MOST_KEYS:,} more (--findings FILE)", "dim")
 
 
-def _reason(worst: str, at: Sequence[Verdict], checks: int) -> str:
+def _reason(worst: str, at: Sequence[Verdict], mine: Sequence[Verdict]) -> str:
     if worst == "pass":
-        return f"{checks} {'check' if checks == 1 else 'checks'}"
+        lacking = len(mine) - len(at)
+        checks = f"{len(at)} {'check' if len(at) == 1 else 'checks'}"
+        return f"{checks}, not measurable: {lacking}" if lacking else checks
     if worst == "not_measurable":
         return at[0].message if len(at) == 1 else f"{len(at)} checks lack their input"
     return ", ".join(x.check.replace("_", " ") for x in at)

@@ -1,7 +1,8 @@
 """Tables beside a source: labels that lie apart from the images, and what several annotators said of them.
 
-A row names its image by path, by file name or by file name without suffix, whichever finds exactly one image. What
-finds none, or several, is told; so are the images without a row.
+A row names its image by path, by a path that starts in a folder above (`train/cat/1.png` finds `cat/1.png`), by file
+name or by file name without suffix, whichever finds exactly one image. What finds none, or several, is told; so are the
+images without a row. A table of labels that finds no image at all is an error.
 """
 
 from __future__ import annotations
@@ -188,6 +189,13 @@ class _Joined:
         self._rest = {n: v for n, v in columns.items() if n not in (key, label)}
         self._csv = suffix_of(table.path.name) == "csv"
         found, lost = _matches(_listed(columns[key]), paths)
+        if paths and not any(found):
+            raise SevenfoldError(
+                f"no row of the column {key} finds its image; {lost[0] if lost else 'there are no rows'}",
+                where=str(table.path),
+                expected=f"paths or file names such as {paths[0]!r}",
+                do="write the paths as they are below the source, or ingest the folder that they start from",
+            )
         self.labels: dict[str, str] = {}
         self.problems: dict[str, tuple[str, str]] = {}
         for path, value in zip(found, _listed(columns[label]), strict=True):
@@ -214,7 +222,7 @@ class _Joined:
         self.notes = (
             f"labels from the column {label} of {table.path.name}, joined by {key}: {len(self.labels):,} images",
             *lost,
-            *([f"{len(without):,} images have no label there, the first is {without[0]}"] if without else []),
+            *(_pooled(without) if without else ()),
         )
 
     def further(self) -> Further | None:
@@ -224,6 +232,10 @@ class _Joined:
             columns = {n: _taken(values, self._places) for n, values in self._rest.items()}
             gathering.add(self._paths, columns)
         return gathering.finish()
+
+
+def _pooled(paths: Sequence[str]) -> tuple[str]:
+    return (f"{len(paths):,} images have no label there and land in the pool, the first is {paths[0]}",)
 
 
 def _annotations(table: Table, paths: Sequence[str]) -> tuple[pa.Table, tuple[str, ...]]:
@@ -262,6 +274,8 @@ def _matches(keys: Sequence[Any], paths: Sequence[str]) -> tuple[list[str | None
     for key in keys:
         text = "" if key is None else str(key).strip()
         path: str | None = text.removeprefix("./")
+        while path not in exact and path.count("/") > 1:  # a file name alone must be the only one of its kind
+            path = path.partition("/")[2]
         if path not in exact:
             text = text.replace("\\", "/")  # written on Windows
             path = text.removeprefix("./")
@@ -285,7 +299,7 @@ def _unique(paths: Sequence[str], *, stem: bool) -> dict[str, str | None]:
     return found
 
 
-def _column(columns: Mapping[str, Any], names: Sequence[str], table: Path, what: str) -> str:
+def _column(columns: Mapping[str, Any], names: Sequence[str], table: Path, what: str, do: str = "") -> str:
     by_name = {n.strip().lower(): n for n in reversed([*columns])}
     found = next((by_name[n] for n in names if n in by_name), None)
     if found is None:
@@ -294,14 +308,15 @@ def _column(columns: Mapping[str, Any], names: Sequence[str], table: Path, what:
             f"no column names the {what}; there are {', '.join([*columns][:20]) or 'none'}",
             where=str(table),
             expected=f"a column called {', '.join(names)}",
-            do=f"it is parted by {parted}: save it with commas" if parted else "",
+            do=f"it is parted by {parted}: save it with commas" if parted else do,
         )
     return found
 
 
 def _label_column(columns: Mapping[str, Any], table: Table) -> str:
     if table.column is None:
-        return _column(columns, LABELS, table.path, "label")
+        do = "name it with --label-column (of --labels), or rename it (of --annotations)"
+        return _column(columns, LABELS, table.path, "label", do=do)
     if table.column not in columns:
         raise SevenfoldError(
             f"there is no column {table.column!r}", where=str(table.path), expected=f"one of {', '.join(columns)}"

@@ -121,6 +121,9 @@ def test_hard_is_not_wrong_and_predictions_tell_how_much(table: pa.Table) -> Non
 def test_dynamics_of_few_or_of_another_kind_say_so(table: pa.Table) -> None:
     few = dynamics(table, noted(table).slice(0, 50), subject="v1", policy=VALUE)
     assert few.result == "not_measurable" and "50 of 600" in few.message
+    learned = np.r_[np.zeros(N // 2 + 1), np.ones(N - N // 2 - 1)]
+    weak = dynamics(table, noted(table, learned=learned), subject="v1", policy=VALUE)
+    assert (weak.result, weak.findings) == ("not_measurable", ()) and "too short or too weak" in weak.message
     odd = dynamics(table, noted(table).drop(["aum"]), subject="v1", policy=VALUE)
     assert odd.result == "not_measurable" and "no column aum" in odd.message
 

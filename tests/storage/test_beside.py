@@ -41,11 +41,21 @@ def test_labels_are_joined_by_path_name_or_stem_and_the_rest_is_told(lake: Lake,
         "labels from the column breed of labels.csv, joined by file: 3 images",
         "1 rows name no image of the source, the first is 'none.png'",
         "1 rows name several images, the first is 'd.png'",
-        "3 images have no label there, the first is e.png",
+        "3 images have no label there and land in the pool, the first is e.png",
     ):
         assert said in notes, said
     ages = lake.sql("select l.path, m.age from landed l join metadata m using (id) order by age").to_pylist()
     assert ages == [{"path": p, "age": a} for p, a in (("a.png", 1), ("b.png", 2), ("deep/c.png", 3), ("e.png", 6))]
+
+
+def test_paths_that_start_in_a_folder_above_find_their_image_and_a_bare_name_must_be_the_only_one(
+    lake: Lake, images: Path
+) -> None:
+    table = images.parent / "labels.csv"
+    table.write_text("path,label\ntrain/one/d.png,cat\ntrain/two/d.png,dog\nabove/x/d.png,cow\n")
+    record, _ = lake.ingest(images, "d", "b", labels=Table(table))
+    assert {k: v for k, v in labels_of(lake).items() if v} == {"one/d.png": "cat", "two/d.png": "dog"}
+    assert any("1 rows name several images, the first is 'above/x/d.png'" in note for note in record.notes)
 
 
 def test_two_labels_of_one_image_set_it_aside_and_a_retry_reads_the_table_again(lake: Lake, images: Path) -> None:
@@ -87,6 +97,7 @@ def test_a_table_that_cannot_serve_is_refused_with_what_it_has(lake: Lake, image
     for text, said in (
         ("picture,label\na.png,cat\n", "no column names the image; there are picture, label"),
         ("path,breed\na.png,cat\n", "no column names the label; there are path, breed"),
+        ("path,label\nother/f.png,cat\n", "no row of the column path finds its image"),
         ('path,label\n"a.png,cat\n', "it cannot be read"),
     ):
         table.write_text(text)
