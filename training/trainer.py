@@ -246,7 +246,9 @@ def _new_model(task: Task, seed: int) -> torch.nn.Module:
 
 def _prepare(model: torch.nn.Module, task: Task) -> None:
     """Show the model the training images whose ids come first: on every rank the same ones, whatever the seed."""
-    rows = np.unique(task.layout.rows)[:PREPARED]
+    layout = task.layout
+    rows = np.arange(int(layout.sizes.sum())) if layout.rows is None else np.unique(layout.rows)
+    rows = rows[:PREPARED]
     if not len(rows):
         return
     images = [

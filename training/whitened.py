@@ -22,6 +22,8 @@ class WhitenedCNN(nn.Module):
     its negative. It is set by :meth:`prepare` and not trained. 500,000 parameters with widths 32, 128, 128.
     """
 
+    whitening: torch.Tensor
+
     def __init__(
         self, num_classes: int, channels: int, widths: Sequence[int], norm: Callable[[int], nn.Module] = nn.BatchNorm2d
     ) -> None:

@@ -273,12 +273,12 @@ def _matches(keys: Sequence[Any], paths: Sequence[str]) -> tuple[list[str | None
     several: list[str] = []
     for key in keys:
         text = "" if key is None else str(key).strip()
-        path: str | None = text.removeprefix("./")
-        while path not in exact and path.count("/") > 1:  # a file name alone must be the only one of its kind
-            path = path.partition("/")[2]
-        if path not in exact:
+        if text.removeprefix("./") not in exact:
             text = text.replace("\\", "/")  # written on Windows
-            path = text.removeprefix("./")
+        below = text.removeprefix("./")
+        while below not in exact and below.count("/") > 1:  # a file name alone must be the only one of its kind
+            below = below.partition("/")[2]
+        path: str | None = below
         if path not in exact:
             base = text.rpartition("/")[2]
             path = by_name.get(base, by_stem.get(base, "") if base else "")
