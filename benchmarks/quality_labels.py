@@ -36,7 +36,7 @@ NEIGHBOUR = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
 NOISES = ("human", "symmetric 20 %", "asymmetric 30 %", "clean")
 SETTINGS = (
     "model=whitened_cnn", "widths=[32,128,128]", "batch_size=256", "lr=0.4", "label_smoothing=0.2", "warmup=0.2",
-    "epochs=16", "folds=3", "augment=[flip,shift]",
+    "weight_decay=0.001", "epochs=20", "folds=3", "augment=[flip,shift]",
 )  # fmt: skip
 
 
@@ -147,6 +147,7 @@ def main() -> None:
     parser.add_argument("labels", type=Path, nargs="?")
     parser.add_argument("--keep", type=Path, required=True, help="npz of what was scored; written after each noise")
     parser.add_argument("--noise", choices=NOISES, action="append", help="only these (default: all)")
+    parser.add_argument("--images", type=int, help="only so many training images, every k-th (default: all)")
     parser.add_argument("--settings", nargs="*", default=SETTINGS, help="of the scoring, as --set takes them")
     options = parser.parse_args()
     kept = dict(np.load(options.keep)) if options.keep.exists() else {}
@@ -154,6 +155,9 @@ def main() -> None:
         with options.labels.open(newline="") as file:
             read = list(csv.DictReader(file))
         paths = [r["path"] for r in read]
+        if options.images:
+            read = read[:: max(1, len(read) // options.images)][: options.images]
+            paths = [r["path"] for r in read]
         human, true = (np.array([CLASSES.index(r[c]) for r in read]) for c in ("human_label", "true_label"))
         for noise in options.noise or NOISES:
             labels = given_labels(noise, human, true)
