@@ -261,9 +261,10 @@ def _matches(keys: Sequence[Any], paths: Sequence[str]) -> tuple[list[str | None
     several: list[str] = []
     for key in keys:
         text = "" if key is None else str(key).strip()
-        path: str | None = text.removeprefix("./")
-        while path not in exact and path.count("/") > 1:  # a file name alone must be the only one of its kind
-            path = path.partition("/")[2]
+        tail = text.removeprefix("./")
+        while tail not in exact and tail.count("/") > 1:  # a file name alone must be the only one of its kind
+            tail = tail.partition("/")[2]
+        path: str | None = tail
         if path not in exact:
             base = text.rpartition("/")[2]
             path = by_name.get(base, by_stem.get(base, "") if base else "")
