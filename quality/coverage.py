@@ -220,7 +220,7 @@ def _none(check: str, context: Context) -> Verdict:
 
 
 CHECKS = (
-    Check("variety", "vendi", _vendi),
-    Check("variety", "cluster_coverage", _clusters),
-    Check("variety", "foreign_samples", _foreign),
+    Check("variety", "vendi", _vendi, ("version",)),
+    Check("variety", "cluster_coverage", _clusters, ("version",)),
+    Check("variety", "foreign_samples", _foreign, ("version",)),
 )

@@ -266,7 +266,7 @@ def _classifier(context: Context) -> Verdict:
 
 
 CHECKS = (
-    Check("volatility", "embedding_mmd", _mmd),
-    Check("volatility", "embedding_classifier", _classifier),
+    Check("volatility", "embedding_mmd", _mmd, ("version",)),
+    Check("volatility", "embedding_classifier", _classifier, ("version",)),
 )
 """The checks that need embeddings."""
