@@ -202,7 +202,8 @@ def _matrix(counts: Mapping[tuple[str, str], int], reference: str, subject: str)
 
 def _label_change(context: Context) -> Verdict:
     if context.reference is None:
-        return missing("volatility", "label_change", context.subject, "There is no reference version.")
+        why = "There is no reference version."
+        return missing("volatility", "label_change", context.subject, why, "Commit a next version; this is the first.")
     return label_change(
         context.rows,
         context.reference.rows,

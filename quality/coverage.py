@@ -168,11 +168,15 @@ def foreign_samples(
 
 def _few(check: str, n: int, subject: str, policy: limits.Variety) -> Verdict:
     why = f"{n} samples with embeddings can be compared; {policy.min_embedded} are needed."
-    return missing("variety", check, subject, why)
+    return missing("variety", check, subject, why, _EMBED)
 
 
 def _alone(check: str, subject: str) -> Verdict:
-    return missing("variety", check, subject, "There is no reference with embeddings by the same producer.")
+    why = "There is no reference with embeddings by the same producer."
+    return missing("variety", check, subject, why, _EMBED)
+
+
+_EMBED = "Run `sevenfold embed` on this version and its parent."
 
 
 def _pair(context: Context, *, fresh: bool) -> tuple[Points | None, Points | None]:

@@ -1,5 +1,6 @@
 """All checks together: what a batch and a version are told, with everything there, almost nothing, or a crash."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,10 +11,23 @@ import pytest
 
 from sevenfold.quality import Check, Context, Curve, Gain, Policy, blocks, built_in, judge
 from sevenfold.quality.context import Embeddings
-from sevenfold.quality.verdict import VS
+from sevenfold.quality.verdict import VS, Verdict
 from sevenfold.storage.errors import SevenfoldError
 
 NOW = 1_700_000_000.0
+
+
+def assert_well_formed(verdicts: list[Verdict], kept: int = 200_000) -> None:
+    """What a reader may count on, whatever the check: a remedy, a named statistic, known limits, small data."""
+    unhelpful = [f"{v.v}.{v.check}: {v.message}" for v in verdicts if v.result in ("warn", "fail") and not v.remedy]
+    assert not unhelpful
+    known = {key for v in VS for key in type(getattr(Policy(), v)).model_fields} | {"min_gain"}  # a gain is above 0
+    for v in verdicts:
+        name = f"{v.v}.{v.check} ({v.result})"
+        assert v.message, name
+        assert v.statistic is None or v.statistic_name, name
+        assert not set(v.thresholds) - known, f"{name}: {set(v.thresholds) - known} are no keys of the policy"
+        assert len(json.dumps(v.data)) < kept, name
 
 
 def results(verdicts: list) -> dict[str, str]:
@@ -83,6 +97,7 @@ def test_what_the_user_has_to_mend_is_raised(batch, tmp_path) -> None:
 def test_a_version_without_a_model_says_what_it_lacks(rows, properties, classes) -> None:
     verdicts = judge(version(rows(), properties, classes))
     found = results(verdicts)
+    assert_well_formed(verdicts)
     assert {v.v for v in verdicts} == set(VS)
     lacking = {"value.selection_gain", "volume.learning_curve", "volatility.output_drift", "veracity.label_errors"}
     assert all(found[k] == "not_measurable" for k in lacking | {"velocity.loader_idle", "volatility.property_drift"})
@@ -132,8 +147,32 @@ def test_a_version_with_everything_is_judged_by_every_v(rows, properties, classe
     verdicts = judge(context)
     found = results(verdicts)
     assert set(found.values()) <= {"pass", "not_measurable"}, found
+    assert_well_formed(verdicts)
     drifted = next(v for v in verdicts if v.check == "property_drift")
     assert drifted.n == 300  # only what is new since the reference is compared with it
+
+
+def test_verdicts_stay_small_with_many_classes_and_columns() -> None:
+    """Many rare classes and a hundred columns that drifted."""
+    rng = np.random.default_rng(0)
+
+    def side(prefix: str, n: int, shift: float) -> Context:
+        labels = [f"a-class-with-a-rather-long-name-{i:04d}" for i in rng.integers(0, 1000, n)]
+        ids = [f"{prefix}{i:060d}" for i in range(n)]
+        columns = {f"column {i}": rng.normal(shift, 1, n) for i in range(100)}
+        texts = {f"text {i}": [f"word{j}" for j in rng.integers(0, 500, n)] for i in range(3)}
+        rows = pa.table({"id": ids, "path": ids, "label": labels, "split": ["train", "test"] * (n // 2),
+                         "pixel_digest": ids, "phash": rng.integers(0, 2**62, n), "mode": ["L"] * n,
+                         "width": [8] * n, "height": [8] * n})  # fmt: skip
+        names = ("brightness", "contrast", "sharpness", "entropy", "saturation", "aspect")
+        light = pa.table({"id": ids, **{k: rng.normal(shift, 1, n) for k in names}})
+        return Context("v2", "version", rows, light, NOW, metadata=pa.table({"id": ids, **columns, **texts}))
+
+    context = replace(side("now", 2000, 1.0), reference=replace(side("old", 2000, 0.0), subject="v1"))
+    verdicts = judge(context)
+    assert not [v.message for v in verdicts if v.result == "crashed"]
+    assert {"fail", "warn"} & {v.result for v in verdicts}
+    assert_well_formed(verdicts)
 
 
 def test_the_room_imports_quickly_and_neither_torch_nor_dagster() -> None:
