@@ -254,7 +254,7 @@ def told(context: Context) -> dict[str, tuple]:
 def test_tables_are_joined_by_id_and_never_by_position(kind: str) -> None:
     context = replace(rich(), kind=kind)
     first, second = told(context), told(shuffled(context, 1))
-    assert sum(r[0] in ("warn", "fail") for r in first.values()) > 5
+    assert sum(r[0] in ("warn", "fail") for r in first.values()) >= 5
     for name, answer in first.items():
         assert second[name] == answer, name
 
