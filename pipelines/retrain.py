@@ -10,7 +10,7 @@ import dagster as dg
 
 from sevenfold.assets import fitting
 from sevenfold.pipelines.policy import DriftWindow, RetrainDecision, RetrainPolicy, RetrainState, decide
-from sevenfold.quality.verdict import from_table
+from sevenfold.quality.scorecard import Scorecard
 from sevenfold.storage.lake import Lake
 from sevenfold.storage.project import Project, section
 from sevenfold.training import registry
@@ -90,8 +90,7 @@ def round_config(branch: str = "main", replay: bool = True, **model: Any) -> dic
 
 
 def _window(lake: Lake, dataset: str, batch: str, harm: float | None) -> DriftWindow:
-    table = lake.verdicts(dataset, batch)
-    drift = [v for v in from_table(table) if v.v == "volatility"] if table is not None else []
+    drift = Scorecard.of(lake.verdicts(dataset, batch), subject=batch).by_v["volatility"]  # the newest of each check
     if not drift:
         return DriftWindow(batch=batch, result="not_measurable", harm=harm)
     order = {"fail": 3, "warn": 2, "pass": 1, "not_measurable": 0, "crashed": 0}
