@@ -23,12 +23,13 @@ temperature), less half a standard error, so that clean labels leave p as it is.
 
 P(label_i wrong) = 1 - r[i, label_i]. The estimated number of errors is their sum.
 
-The cut. So many suspects are named as lie half way between the estimate and the upper end of its interval: people err
-most where the model errs too, on ambiguous pictures, and a noise that depends on the picture is under-counted by any
-model in which it depends on the class alone. Cut at as many as are wrong, precision equals recall.
+The cut. People err most where the model errs too, on ambiguous pictures, and a noise that depends on the picture is
+under-counted by any model in which it depends on the class alone. So the interval reaches farther up than down, and the
+suspects named are as many as lie a third of the way from the estimate to its upper end.
 
 The interval adds three squares: sampling of the data (a jackknife over 10 groups of ids), the draw of the labels given
-the fit, sum r (1 - r), and the fit's own form, which is measured, not derived (FORM_ERROR).
+the fit, sum r (1 - r), and the fit's own form, which is measured, not derived (FORM_ERROR, and FORM_ERROR_ABOVE: on
+CIFAR-10 with real human labels the estimate was 4.3 % where 9.0 % were wrong, a quarter of the disagreements).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ import numpy as np
 
 FORM_ERROR = 0.1
 """Standard error per disagreement that comes from the model's form; measured, see above."""
+FORM_ERROR_ABOVE = 0.15
+"""The same towards more errors: noise that goes with the picture is under-counted."""
 MOST_FITTED = 100_000
 """Samples that the noise model is fitted on; more change nothing but the time it takes."""
 PER_CLASS = 20
@@ -182,15 +185,12 @@ def estimate_label_noise(
             wrong, score, suggestion, errors, 0.0, float(n), disagreements, np.zeros(0, int), fit.noise, counts, False
         )
     scale = n / len(part)
-    variance = (
-        scale**2 * _jackknife(log_p, given, fit, rng.integers(0, _GROUPS, len(part)))
-        + float((wrong * (1 - wrong)).sum())
-        + (FORM_ERROR * disagreements) ** 2
-    )
-    half = 1.96 * variance**0.5
+    sampling = scale**2 * _jackknife(log_p, given, fit, rng.integers(0, _GROUPS, len(part)))
+    sampling += float((wrong * (1 - wrong)).sum())
+    below, above = (1.96 * (sampling + (form * disagreements) ** 2) ** 0.5 for form in (FORM_ERROR, FORM_ERROR_ABOVE))
     order = np.argsort(-score, kind="stable")
-    low, high = max(errors - half, 0.0), min(errors + half, float(n))
-    suspects = order[: min(round((errors + high) / 2), disagreements)]
+    low, high = max(errors - below, 0.0), min(errors + above, float(n))
+    suspects = order[: min(round(errors + (high - errors) / 3), disagreements)]
     return LabelNoise(wrong, score, suggestion, errors, low, high, disagreements, suspects, fit.noise, counts, True)
 
 
