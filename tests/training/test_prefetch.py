@@ -207,12 +207,14 @@ def test_at_rest_nothing_is_held_or_waited_for(tmp_path: Path) -> None:
     store, shards = far(tmp_path, 10_000, [1000] * 6)
     with Prefetcher(store, shards, by_two(6)) as ahead:
         ahead.advance(0, 0)
-        assert ahead.wait(10) and held(store, shards) == {0, 1}
+        assert ahead.wait(10)
+        until(lambda: held(store, shards) == {0, 1})  # what is being fetched ahead is held for that moment
         ahead.rest()
         assert held(store, shards) == set() and ahead.missing == []
         store.copies.forget(store.copy(shards[0][0]))
         ahead.advance(0, 5)
-        assert ahead.wait(10) and held(store, shards) == {0, 1}
+        assert ahead.wait(10)
+        until(lambda: held(store, shards) == {0, 1})  # what is being fetched ahead is held for that moment
 
 
 def test_waiting_is_counted(tmp_path: Path) -> None:
