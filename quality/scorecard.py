@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from sevenfold.quality.report.status import WORST_FIRST
 from sevenfold.quality.suppressions import is_suppressed
 from sevenfold.quality.verdict import VS, Verdict, from_table
-
-_WORST_FIRST = ("crashed", "fail", "warn", "pass", "not_measurable")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Scorecard:
     def result(self, v: str) -> str | None:
         """The worst result of one V (crashed, fail, warn, pass, not_measurable); None when nothing judged it."""
         found = {x.result for x in self.by_v[v]}
-        return next((r for r in _WORST_FIRST if r in found), None)
+        return next((r for r in WORST_FIRST if r in found), None)
 
     def to_dict(self, *, findings: bool = False) -> dict[str, Any]:
         """Plain data for JSON; findings are counted, and listed when asked for."""

@@ -233,11 +233,11 @@ def _directly(middle: np.ndarray, searched: np.ndarray, shifts: int) -> np.ndarr
 
 def _by_spectra(middle: np.ndarray, searched: np.ndarray, shifts: int) -> np.ndarray:
     """The same by FFT."""
-    inner, side = middle.shape[-1], searched.shape[-1]
-    padded = np.zeros_like(searched)
-    padded[:, :, :inner, :inner] = middle
-    spectrum = np.fft.rfft2(searched) * np.conj(np.fft.rfft2(padded))
-    return np.asarray(np.fft.irfft2(spectrum, s=(side, side))[:, :, :shifts, :shifts])
+    from scipy.fft import irfft2, rfft2  # in single precision several times as fast as NumPy's
+
+    side = searched.shape[-1]
+    spectrum = rfft2(searched) * np.conj(rfft2(middle, s=(side, side)))  # the middle, padded with zeros
+    return np.asarray(irfft2(spectrum, s=(side, side))[:, :, :shifts, :shifts])
 
 
 @lru_cache(maxsize=2)

@@ -46,6 +46,9 @@ GROUPS = pa.schema([("id", pa.string()), ("split", pa.string()), ("group", pa.st
 BLOCK = 4096
 """Pictures that are read at once."""
 
+SPAN = 16 * BLOCK
+"""Pairs whose pictures are held together, each read once: 400 MB at most."""
+
 
 @dataclass(frozen=True)
 class Twins:
@@ -212,8 +215,12 @@ def words_of(aligned: Aligned, mirrored: np.ndarray) -> list[str]:
 
 
 def _read(ids: pa.Array | pa.ChunkedArray, read_pixels: ReadPixels) -> np.ndarray:
-    pixels = read_pixels(ids.to_pylist())
-    return pixels if pixels.shape[1:3] == (SIDE, SIDE) else np.stack([small(p) for p in pixels])
+    """uint8 [n, 32, 32, 3]; read a block at a time, since the files of photographs are large."""
+    found = np.empty((len(ids), SIDE, SIDE, 3), np.uint8)
+    for start in range(0, len(ids), BLOCK):
+        pixels = read_pixels(ids.slice(start, BLOCK).to_pylist())
+        found[start : start + BLOCK] = pixels if pixels.shape[1:3] == (SIDE, SIDE) else [small(p) for p in pixels]
+    return found
 
 
 def _table(
@@ -237,16 +244,18 @@ def _table(
 def _look(
     candidates: Candidates, described: Described, ids: pa.ChunkedArray, read_pixels: ReadPixels, progress: Progress
 ) -> tuple[Candidates, Aligned]:
-    """Those candidates whose thumbnails agree, and how their pictures do; each block of pictures is read once."""
+    """Those candidates whose thumbnails agree, and how their pictures do; a span of pairs reads each picture once."""
     kept = candidates.take(likely(described.thumbs, candidates.first, candidates.second, candidates.mirrored))
     parts = []
-    for start in range(0, len(kept), BLOCK):
-        progress(start, len(kept), "comparing pictures")
-        some = slice(start, start + BLOCK)
-        wanted, place = np.unique(np.concatenate([kept.first[some], kept.second[some]]), return_inverse=True)
+    for begin in range(0, len(kept), SPAN):
+        span = kept.take(np.arange(begin, min(begin + SPAN, len(kept))))
+        wanted, place = np.unique(np.stack([span.first, span.second]), return_inverse=True)
         pixels = _read(ids.take(pa.array(wanted)), read_pixels)
-        half = len(place) // 2
-        parts.append(align(pixels[place[:half]], pixels[place[half:]], kept.mirrored[some]))
+        first, second = place.reshape(2, -1)
+        for start in range(0, len(span), BLOCK):
+            progress(begin + start, len(kept), "comparing pictures")
+            some = slice(start, start + BLOCK)
+            parts.append(align(pixels[first[some]], pixels[second[some]], span.mirrored[some]))
     return _once([kept.first, kept.second, kept.mirrored, kept.cosine], Aligned.joined(parts))
 
 

@@ -1,4 +1,4 @@
-"""What the tests of several rooms share: an S3 server on loopback and buckets in it."""
+"""What the tests of several rooms share: an S3 server on loopback and buckets in it; labels of which some are wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -55,3 +56,20 @@ def bucket(bucket_server: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mo
     name = f"lakes-{uuid.uuid4().hex[:12]}"
     boto3.client("s3", endpoint_url=bucket_server["AWS_ENDPOINT_URL"]).create_bucket(Bucket=name)
     return f"s3://{name}/some/prefix"
+
+
+def world(
+    n: int = 4000, noise: float = 0.1, seed: int = 0, sharp: float = 1.0, smooth: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(probs float [n, 4], label int [n], truth int [n]): a calibrated model, then flips, then a distortion.
+
+    `sharp` raises and `smooth` mixes the model's probabilities: as label smoothing does, it knows less than it shows.
+    """
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.full(4, 0.08), n)
+    truth = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    flip = rng.random(n) < noise
+    label = np.where(flip, (truth + rng.integers(1, 4, n)) % 4, truth)
+    shown = np.maximum(p, 1e-7) ** sharp
+    shown = (1 - smooth) * shown / shown.sum(1, keepdims=True) + smooth / 4
+    return shown, label, truth

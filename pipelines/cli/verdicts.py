@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sevenfold.pipelines.cli.console import MARKS, print_table, say, stdout, visible
+from sevenfold.quality.report.status import WORST_FIRST
 
 if TYPE_CHECKING:
     from sevenfold.quality.verdict import Verdict
@@ -15,9 +16,6 @@ WIDE = 140
 
 MOST_KEYS = 3
 """Findings that are shown of each check; --findings FILE has them all."""
-
-_WORST = ("crashed", "fail", "warn", "pass", "not_measurable")
-
 
 Named = Callable[[Sequence[str]], Sequence[str]]
 """Finding keys -> what a person calls them, in their order."""
@@ -33,11 +31,11 @@ def show_terse(title: str, verdicts: Sequence[Verdict], named: Named = list) -> 
         if not mine:
             say(f"  {v:<11} {'-':<15} not judged", "dim")
             continue
-        worst = min((x.result for x in mine), key=_WORST.index)
+        worst = min((x.result for x in mine), key=WORST_FIRST.index)
         at = [x for x in mine if x.result == worst]
         say(f"  {v:<11} {_word(worst):<15} {_reason(worst, at, mine)}", MARKS[worst])
     _details(verdicts, named)
-    counts = {r: sum(x.result == r for x in verdicts) for r in _WORST}
+    counts = {r: sum(x.result == r for x in verdicts) for r in WORST_FIRST}
     told = ", ".join(f"{n} {_word(r)}" for r, n in counts.items() if n) or "no check ran"
     say(told + (" (--verbose says what those lack)" if counts["not_measurable"] else ""))
     say()
@@ -73,7 +71,7 @@ def show_table(title: str, verdicts: Sequence[Verdict], named: Named = list) -> 
 
 
 def _details(verdicts: Sequence[Verdict], named: Named) -> None:
-    for x in sorted(verdicts, key=lambda x: _WORST.index(x.result)):
+    for x in sorted(verdicts, key=lambda x: WORST_FIRST.index(x.result)):
         if x.result not in ("crashed", "fail", "warn"):
             continue
         blocking = " (blocking)" if x.blocking and x.result == "fail" else ""

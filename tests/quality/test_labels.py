@@ -21,6 +21,7 @@ from sevenfold.quality.label_noise import (
 )
 from sevenfold.quality.policy import Policy
 from sevenfold.storage.errors import SevenfoldError
+from tests.conftest import world
 
 CLASSES = ("cat", "dog", "frog", "ship")
 LIMITS = Policy().veracity
@@ -28,23 +29,6 @@ LIMITS = Policy().veracity
 
 def name(i: int) -> str:
     return hashlib.sha256(str(i).encode()).hexdigest()
-
-
-def world(
-    n: int = 4000, noise: float = 0.1, seed: int = 0, sharp: float = 1.0, smooth: float = 0.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(probs float [n, 4], label int [n], truth int [n]): a calibrated model, then flips, then a distortion.
-
-    `sharp` raises and `smooth` mixes the model's probabilities: as label smoothing does, it knows less than it shows.
-    """
-    rng = np.random.default_rng(seed)
-    p = rng.dirichlet(np.full(4, 0.08), n)
-    truth = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
-    flip = rng.random(n) < noise
-    label = np.where(flip, (truth + rng.integers(1, 4, n)) % 4, truth)
-    shown = np.maximum(p, 1e-7) ** sharp
-    shown = (1 - smooth) * shown / shown.sum(1, keepdims=True) + smooth / 4
-    return shown, label, truth
 
 
 def predictions(probs: np.ndarray, label: np.ndarray, **fixed: Any) -> pa.Table:
